@@ -2,7 +2,7 @@ import { types } from 'node:util';
 import { printable } from './printable.js';
 
 /**
- * Marks this package's errors: their causes are safe. A registered symbol, so two copies of the package in one process
+ * Marks this package's errors, whose causes are already safe. A registered symbol, so two copies of the package in one process
  * recognize each other's errors.
  */
 export const BRAND = Symbol.for('nestjs-distributed-lock:LockError');
@@ -23,12 +23,12 @@ const DEEPEST = 8;
 const MOST_ERRORS = 20;
 const LONGEST_TEXT = 2_000;
 
-// Most strings contain none of these, so one test is enough.
+// Most strings contain none of these, so they need no further tests.
 const SUSPICIOUS = /[@?\p{Cc}\p{Zl}\p{Zp}\p{Bidi_C}]|pass|pwd|secret|token|with args|Received|[0-9a-f]{20}/iu;
 
-/** Patterns that hide secrets. They err on the side of hiding too much. */
+/** Patterns that match secrets. They err on the side of hiding too much. */
 const SECRETS: readonly (readonly [RegExp, string])[] = [
-  // An address (even in place of a host name) up to the last `@`, because an unescaped password may contain any
+  // An address (even one set as a host name), up to the last `@`, because an unescaped password may contain any
   // character. If the `@` may be part of the query, the whole address is hidden.
   [/((?<!\bfile):\/\/|\bgetaddrinfo \w+ )[^?\n]*\?[^@\n]*@.*/, '$1***'],
   [/((?<!\bfile):\/\/|\bgetaddrinfo \w+ ).*@/, '$1***@'],
@@ -124,7 +124,7 @@ function withoutStack(message: string): Error {
   return error;
 }
 
-/** The copy's stack. Only the call lines come from the cause: the lines above them may contain the original message. */
+/** The copy's stack. Only the stack frames come from the cause; the lines above them may contain the original message. */
 function safeStack(cause: Error, copy: object): string {
   const text = String(cause.stack);
   const start = text.indexOf(cause.message);
@@ -132,7 +132,7 @@ function safeStack(cause: Error, copy: object): string {
   return [Error.prototype.toString.call(copy), ...calls.filter((line) => /^\s+at /.test(line))].join('\n');
 }
 
-/** Whether the value is an error, even from another realm: in Jest, Node's own errors come from one. */
+/** Whether the value is an error, even one from another realm, as Node's own errors are in Jest. */
 export function isError(value: unknown): value is Error {
   return types.isNativeError(value) || value instanceof Error;
 }

@@ -4,7 +4,7 @@ export type Timer = object;
 /**
  * The only source of time. It's injected so that tests of timing rules don't have to wait.
  *
- * Deadlines use `now()` only, because an operator or NTP may step the wall clock at any time.
+ * Deadlines use only `now()` because an operator or NTP may step the wall clock at any time.
  */
 export interface Clock {
   /** Monotonic milliseconds since an arbitrary start. Stops while the machine is suspended. */

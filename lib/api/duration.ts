@@ -6,8 +6,8 @@ import { shown } from './printable.js';
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`;
 
 /**
- * A {@link Duration} in module or provider options. Its type allows any string because it often comes from
- * configuration; the value is checked at startup.
+ * A {@link Duration} in module or provider options. Its type allows any string because the value often comes from
+ * configuration; it's checked at startup.
  */
 export type ConfiguredDuration = number | string;
 

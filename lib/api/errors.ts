@@ -65,7 +65,7 @@ export abstract class LockError extends Error {
     return { name, code, message, key, provider, ...(cause !== undefined && { cause: errorInJson(cause) }) };
   }
 
-  /** Compares the brand and the code, because Nest's and applications' exception filters use only `instanceof`. */
+  /** Compares the brand and the code because exception filters, Nest's or your own, use only `instanceof`. */
   static override [Symbol.hasInstance](error: unknown): boolean {
     if (Function.prototype[Symbol.hasInstance].call(this, error)) return true;
     return LockError.is(error) && (this === LockError || KINDS[error.code] === this);
@@ -83,7 +83,7 @@ export class LockBusyError extends LockError {
   /** How long the caller waited, in ms. */
   readonly waited: number;
   /**
-   * The holder that kept the caller out, or `null` if it is unknown. Not enumerable, and not part of the JSON form. The
+   * The holder that kept the caller out, or `null` if unknown. Not enumerable and not included in the JSON form. The
    * message names the holder's instance, so don't send it to clients; this package's HTTP, RPC, and GraphQL responses
    * don't include it.
    */
@@ -117,7 +117,7 @@ export class LockLostError extends LockError {
     this.outcome = details.outcome;
   }
 
-  /** The error as logged, without its task's value or error. */
+  /** The error as logged, without the task's value or error. */
   override toJSON(): object {
     return { ...super.toJSON(), reason: this.reason, outcome: this.outcome?.status };
   }
@@ -152,8 +152,9 @@ export class LockKeyError extends LockError {
 export class LockConfigError extends LockError {
   readonly code = 'LOCK_CONFIG';
   /**
-   * `true` if a server refused the request because of a permissions or login problem, or a write to a read-only server. The
-   * request works as soon as the server allows it, and a failover may use another server until then. Default false: the options are wrong.
+   * `true` if a server refused the request because of a permissions or login problem, or a write to a read-only server.
+   * The request succeeds once the server allows it; until then, a failover may use another server. Default false: the
+   * options are wrong.
    */
   readonly refused: boolean;
 
@@ -181,8 +182,8 @@ export class LockDeadlockError extends LockError {
   /** How long the caller waited, in ms; 0 for misuse. */
   readonly waited: number;
   /**
-   * The callers that wait for each other, starting with the rejected one; `null` for misuse. Not enumerable, and not
-   * part of the JSON form. The message names other callers' keys and instances, so don't send it to clients; this
+   * The callers that wait for each other, starting with the rejected one; `null` for misuse. Not enumerable and not
+   * included in the JSON form. The message names other callers' keys and instances, so don't send it to clients; this
    * package's HTTP, RPC, and GraphQL responses don't include it.
    */
   declare readonly cycle: readonly DeadlockMember[] | null;
@@ -210,7 +211,7 @@ export class LockCapacityError extends LockError {
 }
 
 /**
- * Conflict: another transaction wrote or deleted the row after you read the entity, so nothing was written. Read the entity again and redo
+ * Conflict: another transaction changed or deleted the row after you read the entity, so nothing was written. Read the entity again and redo
  * the work, or let `RetryOnConflict` from `nestjs-distributed-lock/typeorm` do so.
  */
 export class VersionConflictError extends LockError {

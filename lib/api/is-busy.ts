@@ -14,6 +14,6 @@ import { LockBusyError, LockDeadlockError } from './errors.js';
  * ```
  */
 export function isBusy(error: unknown): error is LockBusyError | LockDeadlockError {
-  // Errors from an older copy of this package have no `cycle`.
+  // Errors from older copies of this package don't have a `cycle`.
   return error instanceof LockBusyError || (error instanceof LockDeadlockError && Boolean(error.cycle));
 }

@@ -9,7 +9,7 @@ export interface LockEvent {
   readonly mode: LockMode;
   /** The decorated method, such as `OrderService.pay`, or `null` for a lock acquired through `LockService`. */
   readonly method: string | null;
-  /** The key template of the decorated method, or `null`. Use it as a metric label: unlike keys, templates are few in number. */
+  /** The key template of the decorated method, or `null`. Use it as a metric label: there are far fewer templates than keys. */
   readonly template: string | null;
 }
 
@@ -18,7 +18,7 @@ export interface LockEvent {
  *
  * - `task-ended`: its task returned or threw.
  * - `lost`: its lock was lost.
- * - `signal`: the `signal` passed to `runAsLeader` aborted.
+ * - `signal`: the `signal` passed to `runAsLeader` was aborted.
  * - `shutdown`: the application shut down.
  */
 export type ResignReason = 'task-ended' | 'lost' | 'signal' | 'shutdown';
@@ -57,7 +57,7 @@ export interface LockEventMap {
   'renewal-failed': LockEvent & { readonly remaining: number };
   /** A lock was lost. */
   lost: LockEvent & { readonly held: number; readonly reason: LossReason };
-  /** A lock stayed busy for the whole wait. `heldBy`: the holder that kept the caller out, or `null` if it is unknown. */
+  /** A lock stayed busy for the whole wait. `heldBy`: the holder that kept the caller out, or `null` if unknown. */
   busy: LockEvent & { readonly waited: number; readonly heldBy: LockHolder | null };
   /**
    * A call or a job did not run: its lock was busy (`onBusy: 'skip'`, `@RunOnce`, `runOnce()`), its tick had already
@@ -74,12 +74,12 @@ export interface LockEventMap {
     /** The instance that started the run. */
     readonly instance: string;
     readonly startedAt: Date;
-    /** Whether the process that emits this event repeats the run (`afterCrash`). */
+    /** Whether the process emitting this event will rerun the job (`afterCrash`). */
     readonly again: boolean;
   };
   /** This process became the leader for the key. `waited`: how long it campaigned for this term. */
   elected: LockEvent & { readonly waited: number; readonly fencingToken: bigint | null };
-  /** This process's term as leader has ended, and its task has settled. `ledFor`: from the election until the lock was lost or released. */
+  /** This process's term as leader has ended, and its task has settled. `ledFor`: the time from election until the lock was lost or released. */
   resigned: LockEvent & { readonly reason: ResignReason; readonly ledFor: number };
   /** The backend didn't respond to a release, which is now being retried in the background. */
   'release-pending': LockEvent;

@@ -4,7 +4,7 @@ export interface LockHolder {
   readonly instance: string | null;
   /** The decorated method that holds the lock, such as `OrderService.pay`, if it runs in the caller's own process; otherwise `null`. */
   readonly method: string | null;
-  /** When the holder acquired the lock, by the clock of the caller's machine; `null` if that is unknown or there are several holders. */
+  /** When the holder acquired the lock, by the clock of the caller's machine; `null` if unknown or if there are several holders. */
   readonly since: Date | null;
   /** The number of holders, as far as the process knows; can exceed one in `shared` and `limited` modes. */
   readonly holders: number;

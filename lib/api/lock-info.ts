@@ -19,7 +19,7 @@ export interface LockInfo {
   /**
    * The grant's largest fencing token, or `null` if the provider has no tokens. For Redis, memory, and version locks,
    * one grant may serve up to 64 callers in a process in turn, so the current holder's token may be up to 63 smaller:
-   * compare with `<=`, not with `===`.
+   * compare with `<=`, not `===`.
    */
   readonly fencingToken: bigint | null;
   /**
@@ -53,7 +53,7 @@ export interface ListOptions {
   readonly provider?: string | undefined;
 }
 
-/** A lock that this process holds. */
+/** A lock held by this process. */
 export interface HeldLock {
   readonly key: string;
   readonly provider: string;
@@ -105,8 +105,9 @@ export interface LockContention {
   /** Waits for several holders at the same time (`shared`, `limited`), or for a holder that the backend doesn't know. */
   readonly unknown: WaitSum;
   /**
-   * The `holder` waits by the holder's instance, longest first. An instance is named by its `instance` module option, or by its 12-digit id while the
-   * name is unknown. `null` sums all instances after the first eight.
+   * The `holder` waits, grouped by the holder's instance, longest first. An instance is named by its `instance` module
+   * option, or by its 12-digit id while the
+   * name is unknown. `null` covers all instances after the first eight.
    */
   readonly instances: readonly (WaitSum & { readonly instance: string | null })[];
 }
@@ -134,7 +135,7 @@ export interface ListedJob {
   readonly endedAt: Date | null;
   /** The `instance` module option of the application that started the run. */
   readonly instance: string;
-  /** 1, or more after crashes (`afterCrash`); 0 for a `baseline` of a tick that was never started. */
+  /** The attempt number: 1, or higher after crashes (`afterCrash`); 0 for a `baseline` whose tick was never started. */
   readonly attempt: number;
   /** The job's cron expression and time zone, such as `0 3 * * * (Europe/Berlin)`, or `null` for `runOnce()` with `due`. */
   readonly schedule: string | null;

@@ -16,7 +16,7 @@ export type LossPolicy = 'throw' | 'ignore';
  * - `confirmed`: when the backend has responded to the release.
  * - `sent`: when the release has been sent, which saves the caller a round trip. An event (`released`,
  * `release-pending`, or `lost`) reports the outcome. The backend executes the release before this process's next
- * acquire, and a shutdown waits for it. The call
+ * acquire, and shutdown waits for the release. The call
  *   still rejects if the loss is known when the task ends, but not if only the backend knows about it.
  */
 export type ReleasePolicy = 'confirmed' | 'sent';
@@ -37,16 +37,16 @@ export interface LockOptions {
   provider?: string | undefined;
   /**
    * `shared` allows any number of readers at once, but no writers. Default `exclusive`. Throws
-   * `LockConfigError` if the provider doesn't support shared locks; it never falls back to exclusive.
+   * `LockConfigError` if the provider doesn't support shared locks; the call never falls back to exclusive.
    */
   mode?: Exclude<LockMode, 'limited'> | undefined;
   /**
    * How many callers may hold the key at once across the fleet: a whole number from 1 to 10 000 times
-   * `weight`. Callers enter first come, first served, each with its own lease, watchdog, and loss signal. If callers
+   * `weight`. Callers are admitted first come, first served, each with its own lease, watchdog, and loss signal. If callers
    * use different limits, the smallest limit among the caller and
    * the holders applies. Cannot be combined with `mode`. Throws `LockConfigError` if the provider doesn't support limits.
    *
-   * `fencingToken` is `null`, because a resource that compares tokens would reject all holders except the latest.
+   * `fencingToken` is `null`, because a resource that compares tokens would reject all but the latest holder.
    */
   limit?: number | undefined;
   /** How much of `limit` this holder uses: a whole number from 1 to `limit`. Default 1. */
@@ -78,14 +78,14 @@ export interface LockOptions {
    */
   minHold?: Duration | undefined;
   /**
-   * The outer lock that a nested call re-enters for the keys that this lock holds. Throws `LockConfigError` if
+   * The outer lock, re-entered for each of the call's keys that it holds. Throws `LockConfigError` if
    * the lock holds none of the call's keys, or `LockLostError` if it was lost or released.
    */
   within?: Lock | undefined;
   /**
    * What the call does if the lock is lost while its task runs. Default `throw`.
    *
-   * - `throw`: rejects with `LockLostError` after the task ends; its result is in `outcome`.
+   * - `throw`: rejects with `LockLostError` after the task ends; the task's result is in `outcome`.
    * - `ignore`: returns the task's value, or throws its error.
    */
   onLost?: LossPolicy | undefined;

@@ -16,10 +16,10 @@ import type { Random } from './random.js';
 
 /**
  * A provider as passed to the module: validated options. It doesn't open anything or keep state, so it can serve
- * any number of applications, one after another or at the same time.
+ * any number of applications, sequentially or concurrently.
  */
 export interface LockProvider {
-  /** The names of the providers that this one is built on. Default: none. */
+  /** The names of the providers this one is built on. Default: none. */
   readonly members?: readonly string[];
 
   /**
@@ -32,7 +32,7 @@ export interface LockProvider {
 
 /** One of the applications that share a namespace. */
 export interface Instance {
-  /** 12 hexadecimal digits. Every id from the application's `random`, including every request id, starts with them. */
+  /** 12 hexadecimal digits. All ids generated with the application's `random`, including request ids, start with them. */
   readonly id: string;
   /** The `instance` module option, for display. */
   readonly name: string;
@@ -65,14 +65,14 @@ export interface BackendContext {
  * `State` is the type of {@link AcquireRequest.state}, which the backend keeps for each request. Omit it if the backend is stateless.
  *
  * The contract:
- * - **The request is the handle.** Every operation names it and is idempotent: an `acquire` that is repeated after a lost reply finds its own
+ * - **The request is the handle.** Every operation names it and is idempotent: an `acquire` repeated after a lost reply finds its own
  *   hold, with the same token. A request has at most one `acquire` in flight. After `release`, the core never acquires
  * that request again; an `acquire` still in flight at that point must not leave the key held.
- * - **An outcome is held, busy, or unknown.** The outcome of a command that was sent but not answered is unknown, never busy.
+ * - **An outcome is held, busy, or unknown.** If a command is sent but gets no response, its outcome is unknown, never busy.
  * - **Every call ends.** `renew` and `release` settle within a bounded time, even if the server is gone.
  */
 export interface LockBackend<State = unknown> {
-  /** This backend's capabilities. The kit fails if the backend claims one that it doesn't have. */
+  /** This backend's capabilities. The kit fails if the backend claims a capability it lacks. */
   readonly capabilities: LockCapabilities;
 
   /**
@@ -91,7 +91,7 @@ export interface LockBackend<State = unknown> {
   /**
    * Connects. The core calls it once, before anything else.
    *
-   * @throws LockUnavailableError if the first attempt fails. The backend must then keep reconnecting, for applications that start without it
+   * @throws LockUnavailableError if the first attempt fails. The backend must then keep trying to reconnect, for applications that start without it
    * (`failFast: false`).
    */
   connect(): Promise<void>;
@@ -127,14 +127,14 @@ export interface LockBackend<State = unknown> {
    * The holder that keeps this request out, as the backend last saw it for this request; `null` if it hasn't seen one.
    * The core calls it when a caller starts
    * to wait, is granted the lock after a wait, or is rejected as busy, even after `acquire` has settled. Respond from
-   * memory and don't change anything: errors are built from the result. If omitted, or if it throws: unknown.
+   * memory and don't change anything: errors are built from the result. If this is omitted or throws, the holder is unknown.
    */
   heldBy?(request: AcquireRequest<State>): Holding | null;
 
   /**
    * Stores a label with a lock that was granted in mode `exclusive`, for `duration` ms from now, so that {@link
    * labelOf} finds it in every process. The core calls it for traced holds after 250 ms, and again with each renewal.
-   * Nothing waits for it, and failures are ignored. Default: locks have no labels.
+   * The core doesn't wait for it and ignores failures. Default: locks have no labels.
    */
   label?(request: AcquireRequest<State>, text: string, duration: number): void;
 
@@ -170,7 +170,7 @@ export interface LockBackend<State = unknown> {
   forceRelease?(key: string): Promise<boolean>;
 
   /**
-   * The keys that are held or retained now, in any order. However many there are, use bounded memory, and avoid
+   * The keys currently held or retained, in any order. However many there are, use bounded memory, and avoid
    * commands that block the server for long. A key acquired or freed during the iteration may be missing; all others
    * must appear. A key may appear twice if the server's
    * iteration works that way.
@@ -180,8 +180,8 @@ export interface LockBackend<State = unknown> {
   list?(query: { readonly prefix: string }): AsyncIterable<LockInfo>;
 
   /**
-   * The namespaces on this server in which keys are held or retained, each once and in any order, for an operator whose {@link list} is
-   * empty. Omit this if finding them costs the server more than listing keys does.
+   * The namespaces on this server in which keys are held or retained, each once and in any order, for an operator whose
+   * {@link list} found nothing. Omit this if finding them costs the server more than listing keys does.
    */
   namespaces?(): Promise<readonly string[]>;
 
@@ -191,7 +191,7 @@ export interface LockBackend<State = unknown> {
    */
   register?(): Promise<void>;
 
-  /** Finds server settings that weaken the guarantee. */
+  /** Finds server settings that weaken the guarantees. */
   diagnose?(): Promise<readonly Diagnostic[]>;
 
   /** Deletes what unused keys left behind, and resolves to the number of keys. Absent if the backend leaves nothing behind. @throws LockConfigError */
@@ -221,8 +221,8 @@ export interface LockCapabilities {
   /** Shared (reader) locks. */
   readonly shared: boolean;
   /**
-   * Limited locks: at most `limit` holders at once. Their grants have no fencing token, because a resource that compares tokens would
-   * reject all holders except the latest. Default false.
+   * Limited locks: at most `limit` holders at once. Their grants don't have a fencing token because a resource that
+   * compares tokens would reject all but the latest holder. Default false.
    */
   readonly limits?: boolean;
   /**
@@ -292,15 +292,15 @@ export interface RecordStore {
    * The value on the server. It may be older than the last write, but it is never older than the last value this process has seen.
    *
    * @param name without the namespace: the backend adds the namespace and its own encoding
-   * @throws LockUnavailableError when the server doesn't respond; LockConfigError when it refuses
+   * @throws LockUnavailableError when the server doesn't respond; LockConfigError when it rejects the read
    */
   read(name: string): Promise<StoredRecord>;
 
   /**
    * Writes `next` if the value is `expected` (`null`: no value yet), and resolves to the value afterwards: `next`, or the value that was found
-   * instead. If the value is already `next`, it counts as written, so a call that is repeated after a lost reply finds its own write.
+   * instead. If the value is already `next`, it counts as written, so a call repeated after a lost reply finds its own write.
    *
-   * @throws LockUnavailableError when the outcome is unknown; LockConfigError when the server refuses
+   * @throws LockUnavailableError when the outcome is unknown; LockConfigError when the server rejects it
    */
   replace(name: string, expected: string | null, next: string): Promise<StoredRecord>;
 
@@ -321,14 +321,14 @@ export interface SeenGrant {
  */
 export interface WaitBoard {
   /**
-   * The server's time, in ms since 1970. It orders the waits of all processes.
+   * The server's time, in ms since 1970. Used to order all processes' waits.
    *
    * @throws when the server does not answer
    */
   serverTime(): Promise<number>;
 
   /**
-   * Writes this instance's record, which expires after `keepFor` ms; `null` removes it. At most one call is in flight.
+   * Writes this instance's record, which expires after `keepFor` ms; `null` removes it. Calls never overlap.
    *
    * @throws when the record may not have been written
    */
@@ -338,7 +338,7 @@ export interface WaitBoard {
   read(instance: string): Promise<string | null>;
 
   /**
-   * The holders of the key on the server, up to `most` of them. Empty for a key that is free, retained (`minHold`), or held in `limited` mode.
+   * Up to `most` of the key's holders on the server. Empty for a key that is free, retained (`minHold`), or held in `limited` mode.
    *
    * @throws when the server does not answer
    */
@@ -391,7 +391,7 @@ export interface MemberLockRequest {
   release(options: ReleaseOptions): Promise<ReleaseOutcome>;
 }
 
-/** An event that a backend reports about itself. Events about one request go to that request. */
+/** An event that a backend reports about itself. Events about one request are reported to that request. */
 export type BackendEvent =
   /** The server isn't responding. Holds stay valid until their deadline. */
   | { readonly type: 'unavailable'; readonly cause: unknown }
@@ -406,7 +406,7 @@ export type BackendEvent =
     };
 
 /**
- * The request passed to {@link LockBackend.acquire}: to hold one key under one id, from the first attempt to the last release.
+ * A request passed to {@link LockBackend.acquire} to hold one key under one id, from the first attempt to the last release.
  * It is always the same object, and the backend reports to it.
  *
  * `wait`, `since`, and `callers` change as callers come and go; everything else is constant. Read each of the three once, when you encode a
@@ -450,7 +450,7 @@ export interface AcquireRequest<State = unknown> {
   /**
    * The request for the previous key of the same lock. This request takes effect only if that one was granted;
    * otherwise, it must not be granted, queued, or reported busy. Set only if {@link LockBackend.chains} allows it, and only
-   * until the first attempt is answered. Respond to both in order.
+   * until the first attempt gets a response. Respond to both in order.
    */
   readonly after?: AcquireRequest | undefined;
   /** The backend's own state for this request. The core never reads it. */
@@ -488,7 +488,7 @@ export interface Holding {
   readonly holders: number;
   /** The name of the holder's instance, or its id if the name is unknown; `null` if both are unknown or there are several holders. */
   readonly instance: string | null;
-  /** When the instance acquired the key; `null` if that is unknown or there are several holders. */
+  /** When the instance acquired the key; `null` if unknown or if there are several holders. */
   readonly since: number | null;
   /** When the backend saw the holder, which may have changed since. */
   readonly seenAt: number;
@@ -514,7 +514,7 @@ export interface ReleaseOptions {
   readonly failed: boolean;
 }
 
-/** A finding about a server's configuration. Severity `error`: mutual exclusion is not guaranteed. */
+/** A finding about a server's configuration. Severity `error`: mutual exclusion isn't guaranteed. */
 export interface Diagnostic {
   readonly severity: 'warning' | 'error';
   readonly message: string;

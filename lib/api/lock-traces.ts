@@ -11,7 +11,7 @@ export interface AcquireTrace extends LockEvent {
   /** The caller canceled the attempt: `error` is its `AbortSignal`'s reason, which can be any value. */
   cancelled?: true;
   /**
-   * Set this at `start` to identify the holder. It is called at most once, 250 or 500 ms into the wait, if the holder has a label by then; see
+   * Set this callback at `start` to identify the holder. It is called at most once, 250 or 500 ms into the wait, if the holder has a label by then; see
    * {@link HoldTrace.traceparent}. Not enumerable, so copies and logs of the trace do not contain it.
    */
   onHolder?: ((label: HolderLabel) => void) | undefined;
@@ -59,7 +59,7 @@ export interface HoldTrace extends LockEvent {
 }
 
 /**
- * The messages of the channel `nestjs-distributed-lock:contention`: a caller waited for a busy lock, and then got it or
+ * The messages of the channel `nestjs-distributed-lock:contention`: a caller waited for a busy lock and then got it or
  * gave up. Not published for a caller that doesn't wait.
  */
 export interface ContentionTrace extends LockEvent {

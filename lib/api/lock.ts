@@ -29,7 +29,7 @@ export interface LockJson extends Pick<Lock, 'key' | 'keys' | 'provider' | 'mode
 }
 
 /**
- * A lock that you hold: `acquire` returns it, and `withLock` passes it to the task.
+ * A lock you hold: `acquire` returns it, and `withLock` passes it to the task.
  *
  * A lock is a lease. It is exclusive while its provider's assumptions hold and `isHeld()` is true. But the process may
  * still pause for longer than the lease between that check and a write. Use a lock to avoid duplicate work; to prevent
@@ -102,11 +102,11 @@ export interface Lock extends AsyncDisposable {
    * in its async context, including queued tasks. Don't add tasks to an in-process queue here: pass `{ within: lock
    * }`, which affects only a single call.
    *
-   * Returns the result of `task`; if that is a promise, returns a promise that settles the same way. If `task` throws
+   * Returns `task`'s result; if it's a promise, returns one that settles the same way. If `task` throws
    * or its promise rejects, the release of a row lock rolls back its transaction, unless {@link
    * ReleaseSettings.rollback} says otherwise.
    *
-   * @throws LockLostError when the lock was released, because the task would run without a lock.
+   * @throws LockLostError when the lock has been released, because the task would run without a lock.
    * @example
    * ```ts
    * await using lock = await locks.acquire('order:42');

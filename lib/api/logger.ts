@@ -5,5 +5,5 @@ export interface LockLogger {
   error(message: string): void;
 }
 
-/** A logger that logs nothing. */
+/** A logger that does nothing. */
 export const silentLogger: LockLogger = { debug() {}, warn() {}, error() {} };

@@ -20,7 +20,7 @@ export function isInstanceName(text: unknown): text is string {
 
 const MOST_SHOWN = 40;
 
-/** An option's value as shown in a message, shortened. Don't use it for potential secrets, such as addresses. */
+/** An option's value, shortened for a message. Don't use it for potential secrets, such as addresses. */
 export function shown(value: unknown): string {
   switch (typeof value) {
     case 'string':
@@ -47,7 +47,7 @@ function escaped(character: string): string {
 }
 
 /**
- * A failure's cause in parentheses: its message, or its code if Node set no message; empty if there is neither.
+ * A failure's cause in parentheses: its message, or its code if Node didn't set a message; empty if it has neither.
  * The lock error that quotes it hides secrets.
  */
 export function inBrackets(cause: unknown): string {

@@ -56,7 +56,7 @@ function parse(args: readonly string[], names: readonly OptionName[]): { values:
   try {
     return parseArgs({ args: [...args], options, allowPositionals: true });
   } catch (error) {
-    // Safe to show: Node's message contains the option's name but no other option's value.
+    // Safe to show: Node's message contains the option's name but not other options' values.
     if (isError(error) && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS'))
       throw new UsageError(error.message.replace(/[.\n][^]*/, '') + '.');
     throw error;

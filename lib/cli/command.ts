@@ -44,7 +44,7 @@ export function namespaceHint({ namespace }: Arguments): string {
 /** The maximum number of namespaces listed in a message. */
 const MOST_NAMED = 10;
 
-/** Like {@link namespaceHint}, but lists the namespaces that do have locks, if the provider can find them. */
+/** Like {@link namespaceHint}, but lists the namespaces that contain locks, if the provider can find them. */
 export async function otherNamespacesHint(args: Arguments, { backend, name: own }: Namespace): Promise<string> {
   const found = (await backend.namespaces?.())?.filter((name) => name !== own) ?? [];
   if (found.length === 0) return namespaceHint(args);

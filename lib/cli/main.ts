@@ -76,7 +76,7 @@ function openNamed(args: Arguments, terminal: Terminal): Promise<Namespace> {
   return openBackend(sourceOf(args, process.env), args.namespace, terminal);
 }
 
-/** package.json is two folders up, both from dist/esm and from lib/cli. */
+/** package.json is two folders up from both dist/esm and lib/cli. */
 function versionOfPackage(): string {
   const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
   return (JSON.parse(text) as { readonly version: string }).version;

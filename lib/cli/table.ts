@@ -13,7 +13,7 @@ export function tableLines(rows: readonly (readonly string[])[], widths: number[
   return rows.map((row) => row.map(padded).join(COLUMN_GAP).trimEnd());
 }
 
-/** In code points, not UTF-16 code units. */
+/** Counts code points, not UTF-16 code units. */
 function lengthOf(text: string): number {
   return Array.from(text).length;
 }

@@ -75,7 +75,7 @@ export class Terminal implements LockLogger {
     this.stderr.write(CLEAR_LINE);
   }
 
-  /** Asks a yes/no question. Anything but `y` and `yes`, including Ctrl-C and Ctrl-D, means no. */
+  /** Asks a yes/no question. Anything but `y` or `yes`, including Ctrl-C and Ctrl-D, means no. */
   confirm(question: string): Promise<boolean> {
     return new Promise((resolve) => {
       const lines = createInterface({ input: this.stdin, output: this.stderr });

@@ -19,7 +19,7 @@ export interface JobRecord {
 }
 
 const VERSION = 1;
-/** The maximum length of a schedule. An expression that lists every second, minute, hour and day has about 500 characters. */
+/** The maximum length of a schedule. An expression that lists every second, minute, hour, and day has about 500 characters. */
 const MAX_SCHEDULE_LENGTH = 1_000;
 /** The latest time that a `Date` can represent. */
 const MAX_TIME = 8.64e15;

@@ -87,7 +87,7 @@ export class LockAdmin {
    *
    * Using a row lock doesn't change its row, so for row locks, the time is measured from the row's creation. The next use of
    * a deleted key costs one extra statement, and during the deletion a call with `wait: 0` may find the key busy.
-   * For version locks, this is an alternative to `purgeAfter`.
+   * For version locks, this method is an alternative to `purgeAfter`.
    *
    * @param provider default: the module's default provider
    * @throws LockConfigError if the provider doesn't use rows
@@ -99,8 +99,7 @@ export class LockAdmin {
 
   /**
    * Makes a failover provider grant locks through this member, in all processes. The previous member's locks end within
-   * `window`. The member stays active until it fails or you call `switchTo` again; there is no failback from a
-   * manual switch.
+   * `window`. The member stays active until it fails or you call `switchTo` again; there is no failback after a manual switch.
    *
    * @param provider default: the module's default provider
    * @throws LockConfigError if the name is not among its `providers`, or if the provider is not a failover provider
@@ -135,7 +134,7 @@ export class LockAdmin {
   }
 
   /**
-   * Iterates over the last run of each of the namespace's jobs with ticks, on all providers, in no particular order.
+   * Iterates over the last run of each job with ticks in the namespace, on all providers, in no particular order.
    * Memory use is bounded, however many jobs there are.
    *
    * @example `for await (const { key, state, tick } of admin.jobs()) console.log(key, state, tick);`
@@ -166,7 +165,7 @@ export class LockAdmin {
    * @param job the job's lock key
    * @param provider only needed if two providers have a job with this key
    * @returns whether the job ran: `false` if its lock is busy because the job is already running, here or in another process
-   * @throws whatever the method throws; LockConfigError if this application does not have the job; otherwise the same errors as `withLock()`
+   * @throws whatever the method throws; LockConfigError if this application doesn't have the job; otherwise, the same errors as `withLock()`
    */
   async runNow(job: string, provider?: string): Promise<boolean> {
     const cores = provider === undefined ? [...this.providers] : [this.#core(provider)];

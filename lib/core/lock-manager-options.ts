@@ -26,7 +26,7 @@ export interface LockManagerOptions {
   readonly instance?: string | undefined;
   /** Defaults for options that a call leaves out. */
   readonly defaults?: LockDefaults | undefined;
-  /** How long {@link LockManager.stop} lets holders finish, in ms, at most 24.8 days. Default 7 s: Docker kills a container after 10 s. */
+  /** How long {@link LockManager.stop} waits for holders to finish, in ms, at most 24.8 days. Default 7 s: Docker kills a container after 10 s. */
   readonly shutdownGrace?: ConfiguredDuration | undefined;
   /**
    * Whether startup fails if a backend cannot be reached. Default true. If false, the application starts anyway, and
@@ -61,7 +61,7 @@ const OPTIONS = {
   random: anything<Random>(),
 } satisfies OptionTable<LockManagerOptions>;
 
-/** Checks the options of a `LockManager`, and fills in defaults. @throws LockConfigError */
+/** Checks a `LockManager`'s options and fills in defaults. @throws LockConfigError */
 export function resolveManagerOptions(options: LockManagerOptions) {
   // Doesn't mention `LockManager`, because users usually pass these options to DistributedLockModule.
   const owner = { example: 'new LockManager({ providers: { memory: new MemoryLockProvider() } })' };

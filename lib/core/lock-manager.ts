@@ -88,7 +88,7 @@ export class LockManager {
       instance: { id, name: instance },
       ...{ clock, random: withPrefix(source, id), logger, events, suspension, insight },
     };
-    // Detached, because a promise retains the async context that created it, and some of the providers' promises live as long as the application.
+    // Runs detached, because a promise retains the async context that created it, and some of the providers' promises live as long as the application.
     this.#providers = detached(() => new Providers(settings.providers, parts));
     this.admin = new LockAdmin(this.#providers, settings.default, clock, insight.contention);
     this.order = insight.order;
@@ -109,7 +109,7 @@ export class LockManager {
   }
 
   /**
-   * Starts the providers, and logs server settings that weaken the guarantee.
+   * Starts the providers and logs server settings that weaken the guarantee.
    *
    * @throws LockUnavailableError if a backend cannot be reached and `failFast` is true. All providers are then closed.
    */
@@ -118,7 +118,7 @@ export class LockManager {
       throw new LockConfigError('This LockManager has already been started or stopped. Create a new one.');
     }
     this.#lifecycle.state = 'starting';
-    // Detached, because connections and their reconnects outlive the caller.
+    // Runs detached, because connections and reconnection attempts outlive the caller.
     return (this.#starting = detached(() => this.#connect()));
   }
 
@@ -181,8 +181,8 @@ export class LockManager {
   }
 
   /**
-   * Stops the application's locks. Refuses new locks, and waits up to `shutdownGrace` for holders to finish; they may
-   * still acquire more locks. Then treats the remaining locks as lost, and closes the backends. Never rejects.
+   * Shuts down locking. Refuses new locks and waits up to `shutdownGrace` for holders to finish; they may still acquire
+   * more locks. Then treats the remaining locks as lost and closes the backends. Never rejects.
    */
   stop(): Promise<void> {
     return (this.#stopping ??= this.#drainAndClose());

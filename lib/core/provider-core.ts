@@ -92,7 +92,7 @@ export class ProviderCore {
     this.observer = new LockInsight(this, parts.insight);
   }
 
-  /** Calls `listener` with each event of the backend, after the core has handled it. */
+  /** Calls `listener` with each backend event after the core has handled it. */
   observe(listener: (event: BackendEvent) => void): void {
     this.#observers.push(listener);
   }

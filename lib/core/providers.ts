@@ -58,7 +58,7 @@ export class Providers implements Iterable<ProviderCore> {
   }
 
   /**
-   * Connects all backends, and logs server settings that weaken the guarantee.
+   * Connects all backends and logs server settings that weaken the guarantee.
    *
    * @param failFast whether to throw if a backend cannot be reached. For members, the composite provider decides
    * @throws a provider's error, or a list of errors if several failed, once all others have connected
@@ -74,7 +74,7 @@ export class Providers implements Iterable<ProviderCore> {
       throw failures.every((failure) => LockError.is(failure)) ? combined(failures) : failures[0];
   }
 
-  /** Closes all backends. Idempotent, because both a failed start and a stop call it. Never rejects. */
+  /** Closes all backends. Idempotent, because it's called both after a failed start and on stop. Never rejects. */
   close(): Promise<unknown> {
     const builtOn = (name: string) => this.names.filter((other) => this.get(other).members.includes(name));
     return (this.#closed ??= this.#eachAfter(builtOn, async (core) => {
@@ -86,7 +86,7 @@ export class Providers implements Iterable<ProviderCore> {
     }));
   }
 
-  /** Calls `work` for each provider once the calls for all providers that must come `before` it have settled. */
+  /** Calls `work` for each provider once the calls for the providers that `before` names for it have settled. */
   #eachAfter(
     before: (name: string) => readonly string[],
     work: (core: ProviderCore) => Promise<void>,

@@ -26,7 +26,7 @@ export type ErrorAt = (problem: string, position: number) => LockKeyError;
 
 const MAX_STEPS = 16;
 
-// These lead from a value to its class, and from there to everything else. They are rejected even as own properties.
+// These names lead from a value to its class, and from there to everything else. They are rejected even as own properties.
 const REFUSED_NAMES: ReadonlySet<string | number> = new Set(['__proto__', 'prototype', 'constructor']);
 
 // Sticky, so that each token must start where the previous one ended. Unbounded repetitions are never adjacent, so matching takes linear time.
@@ -47,8 +47,8 @@ const END = /\s*\}/y;
  * literal    = string | number | "true" | "false"
  * ```
  *
- * Expressions can't call, assign, or nest anything: they only refer to a value. Strings have single or double quotes, and contain neither quotes nor
- * backslashes.
+ * Expressions can't call, assign, or nest anything: they only refer to a value. Strings use single or double quotes and
+ * can't contain quotes or backslashes.
  *
  * @param start the position after `#{`
  * @returns the expression, and the position after its `}`
@@ -106,7 +106,7 @@ class Parser {
     if (REFUSED_NAMES.has(name)) throw this.errorAt(`'${name}' is never read`, this.position);
   }
 
-  /** Consumes the token if it comes next, and returns its named groups. */
+  /** Consumes the token if it comes next and returns its named groups. */
   #take(token: RegExp): Partial<Record<string, string>> | undefined {
     token.lastIndex = this.position;
     const match = token.exec(this.source);

@@ -5,8 +5,8 @@ import { MAX_KEY_BYTES } from './lock-key.js';
 /** A value that a key can contain. */
 export type KeyValue = string | number | bigint | boolean | Date;
 
-// The separators, the escape character, and control characters, which could forge log lines. Also a '#' that could
-// become part of '#{': keys with '#{' are rejected, because they are unevaluated templates.
+// The separators, the escape character, and control characters, which could forge log lines. Also matches a '#' that
+// could become part of '#{': keys with '#{' are rejected, because they are unevaluated templates.
 const ENCODED = /[%:/\p{Cc}]|#(?=\{|$)/gu;
 const SEPARATOR = /[:/]/;
 const LONE_SURROGATE = /\p{Surrogate}/u;
@@ -25,7 +25,7 @@ export function encodeKeyValue(value: unknown, describe: () => string): string {
   if (typeof value === 'number' && Number.isSafeInteger(value)) return `${value}`;
   const text = textOf(value);
   if (text === undefined) throw new LockKeyError(`${describe()} ${objectionTo(value)}`);
-  // Checked before the encoding, which may triple the length.
+  // Checked before encoding, which may triple the length.
   if (text.length > MAX_KEY_BYTES) {
     throw new LockKeyError(`${describe()} is too long for a key: use an id or a hash instead`);
   }

@@ -20,7 +20,7 @@ export interface Obstacle {
   readonly byDesign: boolean;
 }
 
-/** Why a case can't run with this harness, or nothing if it can. */
+/** Why a case can't run with this harness, if it can't. */
 export type Need = (harness: ProviderHarness) => Obstacle | undefined;
 
 export const cutOff: Need = ({ faults }) =>

@@ -10,7 +10,7 @@ export interface TestRunner {
     (title: string, body: () => Promise<void>, timeout: number): unknown;
     skip(title: string, body: () => Promise<void>): unknown;
   };
-  /** For Jest and Vitest. If only some cases are run, waits for others that were started ahead, then stops the backend. */
+  /** For Jest and Vitest. If only some cases run, waits for any others started in advance, then stops the backend. */
   readonly afterAll?: (body: () => Promise<void>, timeout: number) => unknown;
   /** The same for Mocha and node:test. */
   readonly after?: (body: () => Promise<void>) => unknown;
@@ -21,7 +21,7 @@ const DEFAULT_CONCURRENCY = 8;
 const CASE_TIMEOUT = 180_000;
 
 /**
- * The conformance kit: declares all cases that a lock provider must pass, inside a `describe`.
+ * The conformance kit: declares, inside a `describe`, all cases that a lock provider must pass.
  *
  * A provider that passes works with every feature of this package. A claimed capability that isn't honored is a
  * failure; unclaimed ones are listed in the group's title. Cases that the harness can't support are declared as

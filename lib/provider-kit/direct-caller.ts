@@ -15,9 +15,9 @@ import { type Clock } from '../api/clock.js';
 import { type Random } from '../api/random.js';
 import type { LimitShare, LockMode } from '../api/lock-mode.js';
 
-/** The terms of a case's request. Default: a new request for exclusive use of the key for half a minute, without waiting. */
+/** Options for a case's request. Default: a new request for exclusive use of the key for half a minute, without waiting. */
 export interface AskOptions {
-  /** Repeats this request, which keeps its own terms except for `wait` and `signal`. */
+  /** Repeats this request, which keeps its options except for `wait` and `signal`. */
   readonly request?: DirectRequest;
   readonly mode?: LockMode;
   /** Sets the mode to `limited`. */
@@ -36,7 +36,7 @@ export interface DirectGrant extends Grant {
 
 const CALM_LEASE = 30_000;
 
-/** A case's request, which remembers what the backend has told it. */
+/** A case's request, which records what the backend has reported. */
 export class DirectRequest implements AcquireRequest {
   readonly mode: LockMode;
   readonly limited: LimitShare | undefined;

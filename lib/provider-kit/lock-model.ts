@@ -22,7 +22,7 @@ interface ModelHold {
 /** A fraction of a lease. Near a lease's end, any outcome is fine. */
 const UNCERTAIN = 0.3;
 
-/** A lock's rules in twenty lines, and a player that randomly tries what they allow and what they forbid. */
+/** A lock's rules in twenty lines, and a player that randomly tries both permitted and forbidden operations. */
 export class LockModel {
   readonly history: string[] = [];
   readonly #held = new Map<string, ModelHold[]>();
@@ -62,7 +62,7 @@ export class LockModel {
     const sentAt = this.stage.clock.now();
     const answer = await caller.ask(key, isShort ? { ...kind, lease } : kind);
     const now = this.stage.clock.now();
-    // The response may be late, so what matters is which leases certainly hadn't ended when it arrived.
+    // The response may be late, so only leases that certainly hadn't expired when it arrived matter.
     const isCertain = ({ safeUntil }: ModelHold) => safeUntil > now;
     if (answer === 'busy') {
       assert.ok(!admits(holds, kind), `"${key}" should be granted`);

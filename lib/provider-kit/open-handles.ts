@@ -12,7 +12,7 @@ export class OpenHandles {
     for (let look = 0; ; look += 1) {
       const more = [...openHandles().counts].filter(([kind, count]) => count > (this.counts.get(kind) ?? 0));
       if (more.length === 0 || look === LOOKS) return more.map(([kind]) => kind);
-      // Uses real time, whatever clock the case runs on, because these handles do too.
+      // Always uses real time, because these handles do, whatever clock the case uses.
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
   }

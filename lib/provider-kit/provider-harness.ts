@@ -9,7 +9,7 @@ export interface ProviderHarness {
    */
   readonly capabilities: LockCapabilities;
 
-  /** A new provider, not yet started. All of a harness's providers compete for the same locks, as processes would. */
+  /** Creates a provider without starting it. All of a harness's providers compete for the same locks, as processes would. */
   create(): LockProvider | Promise<LockProvider>;
 
   /**
@@ -21,18 +21,18 @@ export interface ProviderHarness {
   /** For providers that don't depend on real time: the whole kit runs on this clock, without actually waiting. */
   readonly clock?: FakeClock;
 
-  /** Whether the store runs inside the process and only uses the machine's clock, like SQLite. Default false. */
+  /** Whether the store runs in the process and uses only the machine's clock, as SQLite does. Default false. */
   readonly embedded?: boolean;
 
   /** The faults that the harness can cause. */
   readonly faults?: ProviderFaults;
 
-  /** Whether its backends have `records`. Default false. The cases leave records behind, in their own namespaces. */
+  /** Whether the backends support `records`. Default false. The cases leave records behind, in their own namespaces. */
   readonly records?: boolean;
 
   /**
    * How much the backend still keeps for a namespace, apart from what is meant to stay (token counters, tables).
-   * This must return to its previous value.
+   * This count must return to its previous value.
    */
   remainingLocks?(namespace: string): Promise<number>;
 
@@ -51,21 +51,22 @@ export interface ProviderFaults {
   /** Takes a lock away from its holder, without any backend knowing, for example by deleting its key or killing its session. */
   revoke?(namespace: string, key: string): Promise<unknown>;
 
-  /** Cuts only this provider off from its backend, immediately and until {@link restore}, like a broken network or a crash. */
+  /** Immediately cuts only this provider off from its backend until {@link restore} is called, like a broken network or a crash. */
   cutOff?(provider: LockProvider): Promise<unknown>;
 
   /**
-   * Until {@link restore}, nothing reaches this one provider or its backend, not even a connection's end, as with a frozen server or a network outage.
+   * Until {@link restore} is called, nothing reaches this provider or its backend, not even a connection's end, as in a
+   * server freeze or network outage.
    */
   silence?(provider: LockProvider): Promise<unknown>;
 
   /**
-   * Until {@link restore}, the server refuses only this provider's requests in this namespace, as if a permission were
+   * Until {@link restore} is called, the server refuses only this provider's requests in this namespace, as if a permission were
    * missing. Omit this if the server never refuses anyone.
    */
   refuse?(provider: LockProvider, namespace: string): Promise<unknown>;
 
-  /** Ends {@link cutOff}, {@link silence} and {@link refuse}. */
+  /** Ends {@link cutOff}, {@link silence}, and {@link refuse}. */
   restore?(provider: LockProvider): Promise<unknown>;
 }
 
@@ -75,9 +76,9 @@ export interface ProviderBounds {
   readonly handoff: number;
   /** From the end of a lease until the backend drops it, if the backend counts in coarse units. */
   readonly expiry: number;
-  /** From the end of a lease until a waiter has noticed and acquired the lock. */
+  /** From a lease's end until a waiter notices it and acquires the lock. */
   readonly takeOver: number;
-  /** From a handoff to a waiter whose process is gone until the next waiter has the lock. */
+  /** From a handoff to a dead process's waiter until the next waiter acquires the lock. */
   readonly deadWaiter: number;
   /** From an operation until it's known that no response will arrive. */
   readonly noAnswer: number;

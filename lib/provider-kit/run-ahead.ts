@@ -1,7 +1,7 @@
 import type { ConformanceCase } from './conformance-cases.js';
 
 /**
- * Runs cases concurrently for a runner that requests one result at a time, because most cases mostly wait. After the
+ * Most cases mostly wait, so this runs them concurrently for a runner that requests one result at a time. After the
  * first case that the runner requests, the next ones are started as soon as there is room.
  */
 export class RunAhead {

@@ -7,11 +7,11 @@ import { systemRandom } from '../core/toolkit/random.js';
 const INSTANCE_DIGITS = 12;
 
 /**
- * Remembers all generated ids and everything reported, and finds leaked ids: anyone who knows a holder's id can release its lock.
+ * Records all generated ids and all reported text to find leaked ids: anyone who knows a holder's id can release its lock.
  */
 export class Secrets implements Random, LockLogger {
   readonly #random = systemRandom();
-  /** Omits their first 12 digits, which identify their instance and aren't secret. */
+  /** The ids without their first 12 digits, which identify the instance and aren't secret. */
   readonly #ids: string[] = [];
   readonly #said: string[] = [];
 
@@ -37,7 +37,7 @@ export class Secrets implements Random, LockLogger {
     this.#said.push(message);
   }
 
-  /** Something people can see: an event, an error with its causes, or a reply to an operator. */
+  /** Records something people can see: an event, an error with its causes, or a reply to an operator. */
   overheard(something: unknown): void {
     this.#said.push(textOf(something));
   }
@@ -55,7 +55,7 @@ export class Secrets implements Random, LockLogger {
   }
 }
 
-/** Everything about it that a log could show: message, stack, causes, properties of any kind, and its JSON. */
+/** Everything about a value that a log could show: message, stack, causes, properties of any kind, and JSON. */
 export function textOf(something: unknown): string {
   const options = { depth: 10, showHidden: true, getters: true, maxStringLength: null, maxArrayLength: null } as const;
   return `${inspect(something, options)}\n${JSON.stringify(something)}`;

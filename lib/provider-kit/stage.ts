@@ -112,7 +112,7 @@ export class Stage {
     return new DirectCaller(provider, backend, events, instance, clock, random);
   }
 
-  /** How many of `most` rounds to play: on a fake clock, all of them. */
+  /** How many of `most` rounds to play (all of them on a fake clock). */
   rounds(most: number): number {
     return Math.ceil(most * this.time.share);
   }
@@ -133,7 +133,7 @@ export class Stage {
     return this.clock.now() - start;
   }
 
-  /** The result of `work`; fails if there is none after `milliseconds` (plus some tolerance). */
+  /** Resolves to `work`'s result; fails if it takes longer than `milliseconds` (plus some tolerance). */
   async within<T>(milliseconds: number, work: PromiseLike<T>, what: string): Promise<T> {
     const limit = milliseconds + this.time.tolerance;
     let timer: object | undefined;

@@ -39,8 +39,8 @@ export class TestProcess {
   }
 
   /**
-   * Like `locks.tryAcquire`, but also works on a busy machine that takes longer than the core waits for a response, for
-   * example to open a connection. A timeout isn't a response, so the request is repeated.
+   * Like `locks.tryAcquire`, but also works on a busy machine where, for example, opening a connection takes longer
+   * than the core waits for a response. A timeout isn't a response, so the request is repeated.
    */
   async tryAcquire(key: string | readonly string[], options: LockOptions = {}): Promise<Lock | null> {
     for (let tries = 1; ; tries += 1) {

@@ -10,7 +10,7 @@ export interface TestTime {
    * busy: there, an upper bound only detects hangs.
    */
   readonly generosity: number;
-  /** The fraction of its rounds that a case plays. On a real clock, each one costs round trips. */
+  /** The fraction of its rounds that a case plays. On a real clock, each round costs round trips. */
   readonly share: number;
   /** How many times to try a case that fails if the machine stalls for longer than a lease. */
   readonly attempts: number;
@@ -23,7 +23,7 @@ export interface TestTime {
   drive<T>(work: () => Promise<T>): Promise<T>;
 }
 
-/** A case that takes longer is considered hung. A test runner's timeout does not identify the case that ran ahead. */
+/** A case that takes longer is considered hung. A test runner's timeout doesn't identify a case that started early. */
 const LONGEST_CASE = 150_000;
 // Fake time races ahead while a case waits for something real.
 const LONGEST_FAKE_CASE = 600_000;

@@ -9,7 +9,7 @@ import { withAbort } from '../core/toolkit/abort-listeners.js';
 import { backOff, pause } from '../core/toolkit/timing.js';
 import { withJson } from '../core/toolkit/with-json.js';
 
-// After a term, other candidates go first, and processes that lost together don't return together. A task that ends or
+// After a term, other candidates go first, and processes that lost together return at different times. A task that ends or
 // fails soon after each election is started less and less often. The same applies to a refused election. A loss is not
 // the
 // candidate's fault: if losses counted, a few in a row would leave no candidates.
@@ -30,11 +30,11 @@ export interface LeaderTerm {
   readonly fencingToken: bigint | null;
   /**
    * Aborts when the lock is lost, the campaign's `signal` aborts, or the application begins to shut down: end
-   * the task then. If the event loop was blocked, reading it checks the clock; its listeners are called when timers
+   * the task then. If the event loop was blocked, reading the signal checks the clock; its listeners are called when timers
    * run.
    *
-   * The signal has not aborted when the task starts. Like any `AbortSignal`, it never calls a listener that is added
-   * after it has aborted: check `aborted` before you add one later.
+   * The signal has not aborted when the task starts. Like any `AbortSignal`, it never calls a listener added after it
+   * has aborted: check `aborted` before you add one later.
    */
   readonly signal: AbortSignal;
 }
@@ -112,7 +112,7 @@ export class Campaign {
       return await this.manager.acquirePlanned(plan, key, { signal: ending });
     } catch (error) {
       if (ending.aborted || (LockError.is(error) && TRANSIENT.has(error.code))) return undefined;
-      // A refusal soon after the start is the caller's mistake, so throw it to the caller.
+      // A refusal soon after the start is the caller's mistake, so rethrow it.
       if (!onError && isFirst && clock.now() - startedAt < PAUSE.first) throw error;
       reachability.failed(error);
       return undefined;
@@ -145,7 +145,7 @@ export class Campaign {
   }
 }
 
-/** A term leads until its signal aborts. Then it waits for its task and for the calls that have joined it. */
+/** A term lasts until its signal aborts. Its lock is then kept until its task and the calls that have joined it end. */
 type TermState =
   | { readonly phase: 'leading' }
   | {
@@ -188,7 +188,7 @@ export class Term {
     return this.#state.phase === 'ending' ? this.#state.reason : 'task-ended';
   }
 
-  /** How long anything from this term has kept running after a loss, or after its task has ended or failed, in ms. */
+  /** How long anything from this term has kept running after a loss or after its task ended or failed, in ms. */
   get overdue(): number {
     // `signal.aborted` checks the clock.
     const isOver = this.#controller.signal.aborted;
@@ -196,7 +196,7 @@ export class Term {
     return since === undefined ? 0 : this.clock.now() - since;
   }
 
-  /** How long this process has led, or led until the loss, in ms. */
+  /** How long this process has led (until the loss, if any), in ms. */
   get ledFor(): number {
     const lostAt = this.#state.phase === 'ending' ? this.#state.lostAt : undefined;
     return (lostAt ?? this.clock.now()) - this.#electedAt;
@@ -235,8 +235,8 @@ export class Term {
   }
 
   /**
-   * Runs work as part of a valid term: this process does not resign before the work has ended. It re-enters the lock,
-   * so `currentLock().release()` inside it ends only that entry, and not the term.
+   * Runs work as part of a valid term: this process does not resign before the work has ended. The work re-enters the
+   * lock, so `currentLock().release()` inside it ends only that entry, not the term.
    */
   join<T>(work: () => T | PromiseLike<T>): Promise<T> {
     const { manager, lock } = this;

@@ -45,7 +45,7 @@ const OPTIONS = {
 export interface CampaignState {
   readonly key: string;
   readonly provider: string;
-  /** Whether this process leads now. */
+  /** Whether this process currently leads. */
   readonly isLeading: boolean;
   /**
    * How long anything from a term has kept running after its loss, or after its task ended or failed, in ms. 0 if nothing has.
@@ -120,7 +120,7 @@ export class Leadership {
     return withJson({ instance: instances[0] ?? null, since, fencingToken });
   }
 
-  /** Runs `work` under the term's lock if this process leads the key now. Otherwise returns `undefined`. */
+  /** Runs `work` under the term's lock if this process currently leads the key. Otherwise returns `undefined`. */
   runIfLeader<T>(key: string, plan: LockPlan, work: () => T | PromiseLike<T>): Promise<T> | undefined {
     return this.#termOf(key, plan)?.join(work);
   }
@@ -152,8 +152,7 @@ function isFor(key: string, { core }: LockPlan): (campaign: Campaign) => boolean
 }
 
 /**
- * The plan for a campaign's lock: it waits and holds without a limit, regardless of the module's defaults for
- * tasks.
+ * The plan for a campaign's lock: unlimited wait and hold times, regardless of the module's defaults for tasks.
  *
  * @throws LockConfigError for an unknown option, or one that the provider does not support
  */

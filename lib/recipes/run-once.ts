@@ -31,7 +31,7 @@ export interface RunOnceOptions {
   provider?: string | undefined;
 }
 
-/** How a `@Cron` method runs. One process starts each tick (a time at which the method is due). */
+/** How a `@Cron` method runs. Only one process starts each tick (a time at which the method is due). */
 export interface RunTicksOptions {
   /**
    * Makes up for a tick that no process has started if it is at most this old, in ms. 1 s to 24.8 days. Default: missed ticks are not made up for.

@@ -98,7 +98,7 @@ export class FakeClock implements Clock {
   }
 }
 
-// Lets work that takes a few turns of the event loop finish before time advances.
+// Lets work that needs a few event-loop turns finish before time advances.
 const TURNS = 4;
 
 // Long enough for any chain of promises between two timers: setImmediate runs after all of them.

@@ -76,8 +76,8 @@ export interface StubCall {
 }
 
 /**
- * Provides a `LockService` for unit tests: the real service and core, with locks that every caller gets immediately and
- * that exclude no one. Time stands still for them, so no lease ends.
+ * Provides a `LockService` for unit tests: the real service and core, with locks that every caller gets immediately,
+ * even if others hold them. Time stands still for them, so leases never expire.
  *
  * @example
  * ```ts
@@ -172,7 +172,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
    * @throws LockKeyError as {@link busy}
    */
   async lose(key: string): Promise<void> {
-    // A grant takes a few turns of the microtask queue to get from the backend to the task.
+    // A grant takes a few microtask turns to get from the backend to the task.
     await new Promise((resolve) => {
       setImmediate(resolve);
     });
@@ -311,7 +311,7 @@ class StubBackend extends BackendInMemory {
   }
 }
 
-/** A store whose holders exclude no one and whose tokens start at 1. */
+/** A store whose holders don't exclude anyone and whose tokens start at 1. */
 class OpenStore extends MemoryStore {
   protected override admits(): boolean {
     return true;
@@ -322,7 +322,7 @@ class OpenStore extends MemoryStore {
   }
 }
 
-/** Every run is the first, unless its key is busy, which means that another process has run it. No run is ever too early. */
+/** Every run is the first, unless its key is busy, which means that another process has run it. Runs are never too early. */
 class StubRecords implements RecordStore {
   constructor(private readonly busy: ReadonlySet<string>) {}
 

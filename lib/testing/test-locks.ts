@@ -22,7 +22,7 @@ export interface TestLocksOptions {
 const OPTIONS = { detectDeadlocks: flag().or(false) } satisfies OptionTable<TestLocksOptions>;
 
 /**
- * The locks of an application under test, and ways for the test to disturb them. They are real locks from the real
+ * The locks of an application under test, and ways for the test to disrupt them. They are real locks from the real
  * core, kept in this process's memory. Each provider of the application keeps its name and capabilities, so a test
  * refuses what production refuses. Time stands still: no wait, lease, or `minHold` ends until `clock.advance()` is called.
  *
@@ -42,7 +42,7 @@ export class TestLocks {
   }
 
   /**
-   * For an application that imports `DistributedLockModule` itself: no backend from its options is ever started.
+   * For an application that imports `DistributedLockModule` itself: the backends in its options are never started.
    *
    * @example
    * ```ts

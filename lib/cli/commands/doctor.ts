@@ -25,7 +25,7 @@ export const doctor: Command = {
   },
 };
 
-/** Also reports a rejection during connect, such as a missing table, as a finding. */
+/** Also reports a rejection while connecting, such as a missing table, as a finding. */
 async function diagnose(findProblems: () => Promise<readonly Diagnostic[]>): Promise<readonly Diagnostic[]> {
   try {
     return await findProblems();

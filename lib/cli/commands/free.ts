@@ -47,7 +47,7 @@ function consequenceOf({ state }: LockInfo): string {
     : 'Until its holder notices, two holders can be running at once.';
 }
 
-/** Whether the holder is still the one that the user agreed to evict. It may have changed while the prompt was open. */
+/** Whether the holder is still the one the user agreed to evict. It may have changed while the prompt was open. */
 function isSameHold(one: LockInfo, other: LockInfo): boolean {
   const idOf = ({ state, fencingToken, since, instances }: LockInfo) =>
     JSON.stringify([state, String(fencingToken), since, instances.toSorted()]);

@@ -8,13 +8,13 @@ import type { Waiter } from './waiter.js';
 const ANSWER_TIMEOUT = 1_000;
 
 /**
- * The time until which a waiter past its deadline still waits for a response to its queue's request.
+ * When a waiter that is past its deadline stops waiting for a response to its queue's request.
  *
  * With `wait: 0`, a caller doesn't wait for a holder, but it does wait for a connection. The current connection may
  * have died unnoticed, for example because a NAT dropped it; the backend replaces it after `commandTimeout`
  * and sends the request again.
  *
- * If the backend has been down for longer than that, a call fails with its first request, so an outage costs one
+ * If the backend has been down for longer than that, a call fails when its first request does, so an outage costs one
  * request per call. A request in flight at the deadline gets as much time as one sent at the deadline.
  */
 export function answerDueAt(

@@ -92,7 +92,7 @@ export class KeyChain {
     return outcome;
   }
 
-  /** Requests as many of the following keys as the backend can send together with the key of `first`. */
+  /** Requests as many of the following keys as the backend can send together with `first`'s key. */
   #requestAhead(first: Waiter, firstQueue: KeyQueue, outer: readonly GrantedLock[]): void {
     const { core } = this.plan;
     let before = first;

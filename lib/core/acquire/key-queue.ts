@@ -15,7 +15,7 @@ import { excludes } from './re-entry.js';
 import type { Waiter } from './waiter.js';
 import { WaiterList } from './waiter-list.js';
 
-// This only bounds memory. A short wait is better protection against overload.
+// This limit only bounds memory. A short wait is better protection against overload.
 const MAX_WAITERS = 10_000;
 
 const BUSY: Refusal = { why: 'busy' };
@@ -105,7 +105,7 @@ export class KeyQueue {
     this.#waiters.add(waiter);
     this.#requestForHead();
     if (waiter.isQueued && (!isFirst || this.#request === undefined)) waiter.waits();
-    // A listener of `waiting` may have dismissed the waiter.
+    // A `waiting` listener may have dismissed the waiter.
     if (waiter.isQueued) waiter.wakeAt(waiter.isLate ? this.#answerDueAt(waiter) : waiter.deadline);
   }
 
@@ -132,7 +132,7 @@ export class KeyQueue {
     this.#advance();
   }
 
-  /** Handles a waiter's timer: its deadline has passed, or the answer is overdue. */
+  /** Handles a waiter's timer: its deadline has passed, or the response is overdue. */
   onTime(waiter: Waiter): void {
     this.expireHeld();
     if (!waiter.isQueued) return;
@@ -220,7 +220,7 @@ export class KeyQueue {
   #refuseBusy(request: KeyRequest, sentFor: Waiter | undefined): void {
     const refusal: Refusal = { why: 'busy', request };
     for (const waiter of this.#waiters.all()) {
-      // The answer also applies to late waiters that request at least as much.
+      // The response also applies to late waiters that request at least as much.
       const isBusy = waiter === sentFor || (waiter.isLate && requestsAtLeast(waiter.terms, request));
       if (isBusy && waiter.isQueued) this.#refuse(waiter, refusal);
     }
@@ -264,7 +264,7 @@ export class KeyQueue {
     const keepUntil = grant.keepUntil(now);
     grant.end();
     this.#held.delete(grant);
-    // Remove it before sending the release, so that no renewal follows the release.
+    // Remove the grant before sending the release, so no renewal follows it.
     watchdog.remove(grant);
     if (capabilities.fair) this.#requestForHead();
     const lasting = Math.max(grant.lease.longest, keepUntil - now);
@@ -330,13 +330,13 @@ export class KeyQueue {
 
   // The end of a wait.
 
-  /** Whether the answer for a late waiter is known without a request. */
+  /** Whether a late waiter's outcome is known without sending a request. */
   #isAnswered(waiter: Waiter): boolean {
     if (this.#isBlockedHere(waiter)) return true;
     return this.#request !== undefined && this.core.clock.now() >= this.#answerDueAt(waiter);
   }
 
-  /** Refuses the late waiters, which were waiting only for this answer. After a failure, they stay while the backend may still reconnect in time. */
+  /** Refuses the late waiters, which were waiting only for this response. After a failure, they stay while the backend may still reconnect in time. */
   #refuseLate(): void {
     if (this.#waiters.late === 0) return;
     const now = this.core.clock.now();

@@ -33,7 +33,7 @@ export class KeyQueues {
     return queue;
   }
 
-  /** All of this application's waiting calls. */
+  /** This application's waiting calls. */
   get waiting(): readonly Waiter[] {
     return this.#all().flatMap(({ waiters }) => waiters);
   }
@@ -55,7 +55,7 @@ export class KeyQueues {
   }
 
   #tableOf(otherKeysHeld: number): Map<string, KeyQueue> {
-    // Fills gaps, because the first caller may already hold several keys.
+    // Adds missing tables because the first caller may already hold several keys.
     while (this.#tables.length <= otherKeysHeld) this.#tables.push(new Map());
     return this.#tables[otherKeysHeld] as Map<string, KeyQueue>;
   }
@@ -65,7 +65,7 @@ export class KeyQueues {
   }
 
   /**
-   * Sends all paused requests, because the backend is responding again. Oldest first, because a server that lost its
+   * Sends all paused requests, because the backend is responding again. Sent oldest first because a server that lost its
    * queue grants in order of arrival.
    */
   retryNow(): void {

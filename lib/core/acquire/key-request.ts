@@ -21,7 +21,7 @@ const RETRY = { first: 50, most: 1_000 };
  * takes over the request if its terms are the same. A granted request becomes a {@link HeldGrant}. The request reports
  * every change to its queue.
  *
- * Getters read the clock and change nothing.
+ * Getters read the clock but don't change anything.
  */
 export class KeyRequest implements AcquireRequest {
   readonly id: string;
@@ -287,7 +287,7 @@ export class KeyRequest implements AcquireRequest {
       this.queue.onChange(this, { to: 'repeated' });
       return;
     }
-    // The error goes only to the waiter for which the request was sent; other waiters may get a different answer. An
+    // The error goes only to the waiter for which the request was sent; other waiters may get a different outcome. An
     // early request usually shares a command with the previous request, which has also failed and will be retried.
     // Until the previous one is granted, this one must not hold its key.
     this.releaseUnused();
@@ -295,7 +295,7 @@ export class KeyRequest implements AcquireRequest {
   }
 
   /**
-   * Whether an answer counts: if there is a previous key, this process must hold it. Otherwise, the request and its
+   * Whether a response counts: if there is a previous key, this process must hold it. If not, the request and its
    * grant are released, because a caller must not hold a key while it waits for an earlier one. The key is requested
    * again when its turn comes.
    */

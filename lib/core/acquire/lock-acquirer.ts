@@ -94,7 +94,7 @@ export class LockAcquirer {
     acquired: readonly Holder[],
     chain?: KeyChain,
   ): Promise<Holder> {
-    // Check before each key, because an abort would go unnoticed if the key is free.
+    // Check before each key; otherwise, an abort would go unnoticed if the key is free.
     signal?.throwIfAborted();
     const { core, settings } = plan;
     const outer = this.#outerLocks(within);

@@ -44,7 +44,7 @@ export interface LockObserver {
    * A call may have to wait for these keys, in this order, while it holds the `outer` locks (innermost first).
    *
    * @param around the holder that the call must wait for, although the call runs in that holder's async context
-   * @throws if the application wants such calls to fail
+   * @throws if the application rejects such calls
    */
   nests(keys: readonly string[], plan: LockPlan, outer: readonly GrantedLock[], around?: Holder): void;
   /** Traces an acquisition. Returns `undefined` without building a trace if there are no subscribers. */

@@ -10,7 +10,7 @@ import { nameOf } from '../events/subject.js';
 export interface HeldAlready {
   /** The hold on the same key that the call re-enters. */
   readonly same: Holder | undefined;
-  /** A surrounding lock of this key that the call may not re-enter, because it was not passed explicitly. */
+  /** A surrounding lock of this key that the call may not re-enter because it wasn't passed explicitly. */
   readonly around: Holder | undefined;
   /** How many of the provider's other keys the caller holds. */
   readonly keys: number;
@@ -53,7 +53,7 @@ export function excludes(one: LockMode, other: LockMode): boolean {
  *
  * @throws LockLostError when the hold is lost, because the inner task would run unprotected.
  * @throws LockDeadlockError when the call requests more than it holds.
- * @throws LockConfigError for a smaller limit.
+ * @throws LockConfigError when the call's limit is smaller.
  */
 export function reEnter(hold: Holder, subject: LockEvent, limited: LimitShare | undefined, now: number): Holder {
   hold.expire(now);

@@ -15,7 +15,7 @@ export interface Pausing {
 /**
  * The request is at the backend.
  *
- * - `sent`: the backend has neither answered nor queued it.
+ * - `sent`: the backend hasn't responded to it or queued it.
  * - `queued`: it waits in the backend's queue.
  */
 export interface InFlight {

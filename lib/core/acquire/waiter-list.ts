@@ -1,6 +1,6 @@
 import type { Waiter } from './waiter.js';
 
-/** The waiters of one queue, oldest first. A linked list, because any of thousands of waiters may leave anytime. */
+/** The waiters of one queue, oldest first. It's a linked list because any of thousands of waiters can leave at any time. */
 export class WaiterList {
   head: Waiter | undefined;
   #tail: Waiter | undefined;
@@ -43,7 +43,7 @@ export class WaiterList {
     if (waiter.isLate) this.late -= 1;
   }
 
-  /** Marks whether a waiter is waiting only for the answer in flight. */
+  /** Marks whether a waiter is waiting only for the pending response. */
   setLate(waiter: Waiter, isLate: boolean): void {
     if (waiter.isLate === isLate) return;
     waiter.isLate = isLate;

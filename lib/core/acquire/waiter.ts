@@ -27,7 +27,7 @@ export interface HeldWhileWaiting {
  * replaces it. The holder must not refer to the waiter, because a waiter retains the async context of the previous
  * lock. The backend knows nothing about waiters.
  *
- * A waiter is late if its deadline has passed; with `wait: 0` it is late from the start. A late waiter waits only for the answer in flight.
+ * A waiter is late if its deadline has passed; with `wait: 0` it is late from the start. A late waiter waits only for the pending response.
  */
 export class Waiter {
   // Position in the queue. Only `WaiterList` writes these, except for the initial `isLate`.
@@ -157,7 +157,7 @@ export class Waiter {
       this.#timer = undefined;
       this.queue.onTime(this);
     };
-    // Keeps the process alive, because a caller awaits the outcome. Nothing else may do so, for example if
+    // Keeps the process alive because a caller awaits the outcome. Nothing else might, for example if
     // this process holds the lock itself.
     this.#timer = clock.setTimer(wake, Math.max(0, Math.ceil(time - clock.now())), true);
   }

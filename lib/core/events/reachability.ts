@@ -3,7 +3,7 @@ import { safeCause } from '../../api/cause.js';
 import type { Clock } from '../../api/clock.js';
 import type { LockLogger } from '../../api/logger.js';
 
-// A backend that is partly down, such as a Redis Cluster missing one of its masters, may alternate between failing and responding with every call.
+// A backend that is partly down, such as a Redis Cluster missing one of its masters, can alternate between failing and responding from call to call.
 const MAX_LOGGED = 3;
 const LOGGED_WITHIN_MS = 60_000;
 
@@ -29,7 +29,7 @@ export class Reachability {
     return this.#downSince === undefined;
   }
 
-  /** When the backend stopped responding; `Infinity` while it responds. */
+  /** When the backend stopped responding; `Infinity` while it is responding. */
   get downSince(): number {
     return this.#downSince ?? Infinity;
   }
@@ -48,7 +48,7 @@ export class Reachability {
       this.#downSince = this.clock.now();
       this.events.publish('unavailable', { provider: this.provider, cause: safeCause(cause) });
     }
-    // An outage that the rate limit suppressed is logged later, if it lasts.
+    // An outage whose log message was rate-limited is logged later if it lasts.
     if (this.#isLogged || !this.#mayLog()) return;
     this.#isLogged = true;
     const shown = safeCause(cause);

@@ -13,7 +13,7 @@ export function placeOf({ key, method }: Pick<LockEvent, 'key' | 'method'>): str
   return `"${abbreviate(key)}"${method === null ? '' : ` of ${method}`}`;
 }
 
-/** The part of a key before the first `:`, such as `order` for `order:42`. It replaces the template for keys that don't have one. */
+/** The part of a key before the first `:`, such as `order` for `order:42`. It replaces the template for keys without one. */
 export function familyOf(key: string): string {
   const end = key.indexOf(':');
   return end === -1 ? key : key.slice(0, end);

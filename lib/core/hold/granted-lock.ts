@@ -28,7 +28,7 @@ const NO_LOCKS: LockContext = { locks: NONE, reenterable: NONE };
 // Use run() only: before Node 24, enterWith() leaks into the caller (nodejs/node#45848).
 const contexts = new AsyncLocalStorage<LockContext>();
 
-/** The open locks around the caller, innermost first; only those of `owner`, if given. A lost lock stays open until its task ends. */
+/** The open locks around the caller, innermost first; only `owner`'s, if given. A lost lock stays open until its task ends. */
 export function surroundingLocks(owner?: object): readonly GrantedLock[] {
   return openOf((contexts.getStore() ?? NO_LOCKS).locks, owner);
 }
@@ -205,7 +205,7 @@ export class GrantedLock implements Lock {
     const context = { locks: this.#before(surroundingLocks()), reenterable: this.#before(reenterableLocks()) };
     try {
       const result = contexts.run(context, task);
-      // Handles only real promises: calling `then` on a query builder would start its query.
+      // Handles only real promises: calling `then` on a query builder would run its query.
       if (!types.isPromise(result)) return result;
       return result.then(undefined, (error: unknown) => this.#onTaskFailed(error)) as T;
     } catch (error) {

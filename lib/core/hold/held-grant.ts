@@ -12,18 +12,18 @@ import type { Holder } from './holder.js';
 /**
  * A grant from the backend to this process, for one holder at a time or several readers together. It ends when it is released or lost.
  *
- * Queries check the clock and change nothing. Before each user query, {@link expire} ends the grant if its lease has expired.
+ * Queries check the clock but don't change anything. Before each user query, {@link expire} ends the grant if its lease has expired.
  */
 export class HeldGrant implements DenseSetItem {
   slot = -1;
   readonly lease: HeldLease;
   #isHeld = true;
   readonly #fencingToken: bigint | null;
-  /** The waiters that may take over the lock, if the backend allows any. */
+  /** The waiters that may take over the lock, if the backend allows handoffs. */
   readonly #cohort: Cohort | undefined;
   /** The current holder, or the current readers. */
   readonly #holders = new SmallSet<Holder>();
-  /** A lower bound on the earliest `maxHold` end of any holder: a holder that has left still counts. */
+  /** A lower bound on when the first holder reaches its `maxHold`; holders that have left still count. */
   #firstEnd: number | undefined;
   /** Whether a user got a lock under this grant. Until then, the call may still fail on another key, without running a task. */
   #isUsed = false;
@@ -60,7 +60,7 @@ export class HeldGrant implements DenseSetItem {
     return this.#cohort === undefined ? this.#fencingToken : this.#cohort.fencingToken;
   }
 
-  /** Whether the next holder is the first one. The backend knows the first holder by the id of the request. */
+  /** Whether the next holder is the first one. The backend knows the first holder by the request's id. */
   get isFirst(): boolean {
     return this.#holders.size === 0 && this.#cohort?.isHandedOff !== true;
   }
@@ -140,7 +140,7 @@ export class HeldGrant implements DenseSetItem {
     this.#isUsed = true;
   }
 
-  /** Changes the length of later renewals. Never shortens it if there are other holders. */
+  /** Changes the lease length for later renewals. Never shortens it if there are other holders. */
   changeLease(length: number): void {
     const { lease } = this;
     if (length === lease.length) return;

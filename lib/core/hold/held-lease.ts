@@ -1,18 +1,18 @@
 import type { Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../toolkit/validity.js';
 
-// An unanswered renewal is sent again after a tenth of the lease, but at most a second: soon enough to survive a
+// An unanswered renewal is sent again after a tenth of the lease, but after at most a second: soon enough to survive a
 // backend restart within the lease, but not so often as to flood a backend that is down.
 const RETRY_FRACTION = 0.1;
 const MAX_RETRY_MS = 1_000;
-// A renewal that is due within half the retry interval is sent early, together with those that are due now. The watchdog iterates over all leases
+// A renewal due within half the retry interval is sent early, together with those due now. The watchdog iterates over all leases
 // each time, so without batching, it would scan 10,000 leases to renew just a few.
 const BATCH_WINDOW = 0.5;
 
 /**
  * A grant's lease: how long this process definitely holds the lock, when to renew it, and for how long.
  *
- * Renewals may overlap, and their responses may be lost, late, or out of order. A shorter lease may take effect as soon
+ * Renewals can overlap, and their responses can be lost, late, or out of order. A shorter lease may take effect as soon
  * as it is sent, so it counts from
  * that moment. Acknowledgments of renewals sent before one that shortened the lease or was acknowledged are ignored.
  */
@@ -41,7 +41,7 @@ export class HeldLease {
     return this.#validUntil;
   }
 
-  /** The length of later renewals, in ms. */
+  /** The lease length for later renewals, in ms. */
   get length(): number {
     return this.#length;
   }
@@ -66,7 +66,7 @@ export class HeldLease {
     return suspensions === this.#suspensions;
   }
 
-  /** Changes the length of later renewals. */
+  /** Changes the lease length for later renewals. */
   change(length: number): void {
     this.#length = length;
   }

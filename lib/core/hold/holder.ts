@@ -180,7 +180,7 @@ export class Holder {
     this.plan.core.observer.ended(this, error);
     const listeners = [...(this.#listeners ?? [])];
     this.#listeners = undefined;
-    // Detached, because the caller that found the loss may hold other locks, which a listener must not re-enter.
+    // Runs detached because the caller that found the loss may hold other locks, which a listener must not re-enter.
     for (const listener of listeners) detached(listener, error);
   }
 
@@ -197,7 +197,7 @@ export class Holder {
     this.#entries -= 1;
     if (!this.#isHolding) return Promise.resolve(answer('lost'));
     if (this.#entries > 0) {
-      // After a failure, nested calls often continue, such as the other branches of a Promise.all, or a handler after its request timed out.
+      // After a failure, nested calls often keep running, such as other branches of a Promise.all or a handler whose request timed out.
       if (lock === this.#acquiredBy && !failed) observer.ended(this, 'nested');
       return Promise.resolve(answer('nested'));
     }

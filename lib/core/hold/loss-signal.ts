@@ -1,5 +1,5 @@
 /**
- * The signal of `controller`, which calls `checkClock` before each read of `aborted` or `reason`.
+ * Makes `controller`'s signal call `checkClock` before each read of `aborted` or `reason`.
  *
  * After a blocked event loop, your code resumes before timers fire, so a plain signal would report a loss too late.
  * Reading this signal therefore checks the clock, which may abort the signal and call its listeners.

@@ -2,7 +2,7 @@ import { type LockError, LockLostError, type LossReason } from '../../api/errors
 import type { LockEvent } from '../../api/lock-events.js';
 import { nameOf } from '../events/subject.js';
 
-/** @param maxHold the option in ms, for the reason `max-hold` */
+/** @param maxHold the option in ms, if the reason is `max-hold` */
 export function lostError(
   subject: Pick<LockEvent, 'key' | 'provider' | 'method'>,
   reason: LossReason,
@@ -21,7 +21,7 @@ export function lostError(
   });
 }
 
-/** The loss of a key while the same call was waiting for another key. The call gets the error once that wait ends. */
+/** The error for a key lost while the same call was waiting for another. The call gets the error once that wait ends. */
 export function lostDuringWait(loss: LockLostError, awaitedKey: string): LockLostError {
   const { message, key, provider, reason, cause } = loss;
   const words = `${message} The call was waiting for "${awaitedKey}" at that time.`;

@@ -15,7 +15,7 @@ const MAX_PENDING_IN_OUTAGE = 10_000;
 
 /** How to release a lock. */
 export interface ReleaseIntent {
-  /** The time until which to retain the key; 0 or a time in the past frees it. */
+  /** When to stop retaining the key; 0 or a time in the past frees it. */
   readonly keepUntil: number;
   /** Whether the task failed or the lock was lost. */
   readonly failed: boolean;
@@ -23,7 +23,7 @@ export interface ReleaseIntent {
 
 const UNUSED: ReleaseIntent = { keepUntil: 0, failed: true };
 
-/** Maps the outcome of a release. A callback, because another promise would delay the caller by a tick. */
+/** Maps a release's outcome. It's a callback because another promise would delay the caller by a tick. */
 export type OnReleased<R> = (outcome: ReleaseOutcome) => R;
 
 export const identity = <T>(outcome: T): T => outcome;
@@ -43,10 +43,10 @@ interface PendingRelease {
 /**
  * Sends releases, and retries unanswered ones until nothing is left to release.
  *
- * When the backend recovers, each pending release's time restarts: a command sent before an outage may be executed after it, however
+ * When the backend recovers, each pending release's countdown restarts: a command sent before an outage may be executed after it, however
  * long the outage lasted (`test/redis/queue-model.ts` reproduces this).
  *
- * One timer serves all pending releases. An outage leaves one release per caller; separate retry loops used a third of a core.
+ * One timer serves all pending releases. An outage leaves one release per caller; retrying each separately used a third of a core.
  */
 export class Releases {
   /** Requests and releases in flight, and pending releases. {@link close} waits for them. */
@@ -130,7 +130,7 @@ export class Releases {
     if (this.#closed || this.#isOver(release)) return;
     this.inFlight.add();
     this.#pending.add(release);
-    // Detached, because the timer serves all releases and would retain the async context of the first caller.
+    // Runs detached because the timer serves all releases and would retain the first caller's async context.
     detached(this.#retryLater);
   }
 

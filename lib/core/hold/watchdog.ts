@@ -7,7 +7,7 @@ import { detached } from '../toolkit/detached.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
 
 /**
- * Renews this application's grants with one provider, and detects losses. One timer serves all grants. Renewals that are due together are sent in one
+ * Renews this application's grants with one provider, and detects losses. One timer serves all grants. Renewals due together are sent in one
  * tick, but each gets its own response.
  *
  * The watchdog never renews after the deadline: if its timer is late, it reports the loss instead.
@@ -40,7 +40,7 @@ export class Watchdog {
 
   /** Must be called when the grant's {@link HeldGrant.nextWake} may have become earlier. */
   reschedule(grant: HeldGrant): void {
-    // Detached, because this timer and its successors would retain the caller's async context.
+    // Runs detached because this timer and its successors would retain the caller's async context.
     if (this.#grants.has(grant)) detached(this.#wakeBy, grant.nextWake, this.clock.now());
   }
 
@@ -51,7 +51,7 @@ export class Watchdog {
     return outcome;
   }
 
-  /** Renews all grants now: after a reconnect (before waiters send their requests) or a suspension. */
+  /** Renews all grants now, after a reconnect (before waiters send their requests) or a suspension. */
   renewAll(): void {
     for (const grant of this.grants) grant.lease.renewSoon();
     this.#renewDue();

@@ -33,7 +33,7 @@ class Sum {
 /** One template's waits. */
 class Row {
   readonly #sums: Readonly<Record<Cause, Sum>> = { queue: new Sum(), holder: new Sum(), unknown: new Sum() };
-  /** The waits with the cause `holder`, by instance. */
+  /** The waits with the cause `holder`, grouped by instance. */
   readonly #instances = new Map<string | null, Sum>();
 
   constructor(
@@ -41,7 +41,7 @@ class Row {
     private readonly provider: string | null,
   ) {}
 
-  /** Returns the instance that the wait was counted for; `null` after the first eight instances. */
+  /** Returns the instance that the wait was counted for; `null` for any after the first eight. */
   add(waited: number, cause: Cause, instance: string | null): string | null {
     this.#sums[cause].add(waited);
     if (cause !== 'holder') return null;
@@ -70,11 +70,11 @@ class Row {
 }
 
 /**
- * How long one application's callers have waited for busy locks since it started, and which holders blocked them.
+ * How long one application's callers have waited for busy locks since startup, and which holders blocked them.
  * A caller that finds its lock free is not counted and costs nothing.
  */
 export class Contention {
-  /** By provider and template. The key of the last row is the empty string. */
+  /** Keyed by provider and template. The last row's key is the empty string. */
   readonly #rows = new Map<string, Row>();
 
   /** Counts a wait that ended with the lock being acquired. */

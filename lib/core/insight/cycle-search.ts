@@ -23,7 +23,7 @@ export interface WaitLink {
 }
 
 /**
- * Finds a cycle in which `start` is the victim, that is, the latest wait. The last link of the cycle is `start` itself,
+ * Finds a cycle in which `start` is the victim, that is, the latest wait. The cycle's last link is `start` itself,
  * with one of its own grants. Returns `undefined` if there is no such cycle, even if `start` waits for callers that are
  * in a cycle without it.
  *

@@ -117,14 +117,14 @@ export class DeadlockWatch {
     }
     own.callers.add(caller);
     this.#waitOf.set(caller, own);
-    // Detached; otherwise, this timer and its successors would retain the caller's async context.
+    // Runs detached; otherwise, this timer and its successors would retain the caller's async context.
     if (this.#timer === undefined && !this.#isBusy) detached(this.#wakeIn, PUBLISH_AFTER_MS);
   }
 
   /**
-   * Stops watching a caller. Its wait is usually left out of the next record. If other callers could already be
-   * rejected because of the wait, a new record is written immediately, but at most once per beat, so a series of such
-   * waits costs only one extra record.
+   * Stops watching a caller. Its wait is usually left out of the next record. If the wait could already cause other
+   * callers to be rejected, a new record is written immediately, but at most once per beat, so a series of such waits
+   * costs only one extra record.
    */
   forget(caller: Waiter): void {
     const own = this.#waitOf.get(caller);
@@ -288,7 +288,7 @@ export class DeadlockWatch {
     const before = (suspicion.beats ??= beats);
     if (!beats.every((beat, index) => beat >= (before[index] ?? Infinity) + BEATS)) return;
     const { cycle, seenAt } = suspicion;
-    // If another wait of the cycle was just rejected, the cycle is already broken.
+    // If another wait in the cycle was just rejected, the cycle is already broken.
     if (cycle.some(({ wait }) => refused.has(wait.id))) return;
     const held = this.#grants()(own).get(cycle.at(-1)?.grant ?? '');
     if (held === undefined) return;
@@ -312,7 +312,7 @@ function byPriority(one: OwnWait, other: OwnWait): number {
 }
 
 /**
- * The keys that a waiter's owner holds, by grant id. Excludes limited locks, because a waiter only needs one of their holders to release.
+ * The keys that a waiter's owner holds, by grant id. Excludes limited locks, because one holder's release is enough for a waiter.
  */
 function grantsOfOwner({ heldLocks }: Waiter, provider: string, now: number): ReadonlyMap<string, string> {
   const grants = new Map<string, string>();

@@ -15,7 +15,7 @@ export interface KnownHolding extends Holding {
 }
 
 /**
- * The holder that blocks the caller, if it is known: an exclusive holder in this process, or the one that the backend
+ * The holder that blocks the caller, if known: an exclusive holder in this process, or the one that the backend
  * last saw. For shared and limited locks, the backend's count comes first, because it includes other processes.
  */
 export function blockingHolder(

@@ -32,7 +32,7 @@ import { type EndTrace, traceAcquisition, traceHold } from './tracing.js';
 /** A caller with a shorter `wait` times out before a deadlock can be proven. */
 const MIN_WATCHED_WAIT_MS = 3_000;
 
-/** The observer's notes on a traced holder or on a waiter that had to wait. It keeps none on other callers. */
+/** The observer's notes on a traced holder or on a waiter that had to wait. It doesn't keep notes on other callers. */
 interface Notes {
   /** Whether {@link TraceLabels} knows the waiter. */
   isTraced?: boolean;
@@ -57,7 +57,7 @@ export interface SharedInsight {
 /** Reports one provider's lock activity to listeners, operators, and callers that don't get the lock. */
 export class LockInsight implements LockObserver {
   readonly #labels: TraceLabels;
-  /** Undefined if the backend has no {@link LockBackend.waits}. */
+  /** Undefined if the backend lacks {@link LockBackend.waits}. */
   readonly #deadlocks: DeadlockWatch | undefined;
   #hasWarnedOfOutliving = false;
 

@@ -14,7 +14,7 @@ interface Nesting {
   readonly descends: boolean;
 }
 
-// Bounds memory: the part of a key before the first `:` may be a value, such as a tenant.
+// Limits memory use: the part of a key before the first `:` may be a value, such as a tenant.
 const MAX_PAIRS = 5_000;
 
 /**
@@ -44,7 +44,7 @@ export class LockOrder {
     const inner = this.#nameOf(wanted);
     for (const { holds } of outer) {
       let after: string | undefined;
-      // Sorted. For keys with the same name, it's enough to check the largest: a request that descends below any of them descends below that one.
+      // Sorted. For keys with the same name, it's enough to check the largest: a request that sorts before any of them sorts before the largest.
       for (let index = holds.length - 1; index >= 0; index -= 1) {
         const held = holds[index]?.subject;
         if (!held || isSame(held, wanted)) continue;
@@ -153,7 +153,7 @@ function isBelow(one: LockEvent, other: LockEvent): boolean {
   return one.provider === other.provider ? one.key < other.key : one.provider < other.provider;
 }
 
-/** Whether two callers with these nestings can deadlock, that is, whether at least one descends and they exclude each other at both locks. */
+/** Whether two callers with these nestings can deadlock: at least one must descend, and they must exclude each other at both locks. */
 function mayDeadlock(one: Nesting, other: Nesting): boolean {
   return (one.descends || other.descends) && excludes(one, other) && excludes(other, one);
 }

@@ -94,7 +94,7 @@ export function capacityError(subject: LockEvent, waiting: number): LockCapacity
   );
 }
 
-/** Quotes the failure's message: a backend that reports an error has responded. Only a failure without a message means that it hasn't. */
+/** Quotes the failure's message: a backend that reports an error has responded. A failure without a message means it hasn't responded. */
 function reasonOf(cause: unknown): string {
   const words = cause instanceof Error ? cause.message : '';
   if (words === '') return 'the backend did not respond; check that it is up and reachable.';

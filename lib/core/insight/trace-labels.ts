@@ -7,7 +7,7 @@ import { labelText, readTraceLabel } from './trace-label-text.js';
 import type { Waiter } from '../acquire/waiter.js';
 import type { Holder } from '../hold/holder.js';
 
-// A hold that lasts this long gets a label, and a wait that lasts this long reads the holder's label.
+// After this long, a hold gets a label, and a waiter reads the holder's label.
 const LONG_MS = 250;
 
 /** What to do when a hold or wait becomes long. */
@@ -34,9 +34,9 @@ export class TraceLabels {
     private readonly clock: Clock,
   ) {}
 
-  /** Labels a hold once it becomes long. `traceparent`: that of the hold's span, or `null` if the span is not sampled. */
+  /** Labels a hold once it becomes long. `traceparent`: taken from the hold's span, or `null` if the span isn't sampled. */
   held(holder: Holder, traceparent: string | null): void {
-    // A shared or limited lock may have several holders, none of which alone blocks others.
+    // A shared or limited lock may have several holders, and no single holder blocks others.
     if (holder.terms.mode !== 'exclusive' || this.backend.label === undefined) return;
     const text = labelText({ method: holder.subject.method, traceparent });
     if (text === undefined) return;
@@ -103,7 +103,7 @@ export class TraceLabels {
 
   #add(caller: Waiter | Holder, onLong: Pending['onLong']): void {
     this.#pending.set(caller, { at: this.clock.now() + LONG_MS, onLong });
-    // Detached; otherwise, the timer would retain the caller's async context.
+    // Runs detached; otherwise, the timer would retain the caller's async context.
     if (this.#timer === undefined) detached(this.#wake, LONG_MS);
   }
 

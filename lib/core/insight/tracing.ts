@@ -12,7 +12,7 @@ import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
  * Check `hasSubscribers` before you call these functions.
  */
 
-/** Traces one acquisition. The result stays out of the trace, because a hold contains its secret holder id. */
+/** Traces one acquisition. The trace doesn't include the result, because a hold contains its secret holder id. */
 export async function traceAcquisition<T>(
   subject: LockEvent,
   signal: AbortSignal | undefined,
@@ -24,7 +24,7 @@ export async function traceAcquisition<T>(
     try {
       granted.push(await acquire(trace));
     } catch (error) {
-      // This must be decided here, because a signal's reason can be any value, even a lock error.
+      // Detect cancellation here, because a signal's reason can be any value, even a lock error.
       if (signal?.aborted && error === signal.reason) trace.cancelled = true;
       throw error;
     }

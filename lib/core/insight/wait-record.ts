@@ -21,8 +21,8 @@ const MAX_GRANTS = 1_000;
 const GRANT_DIGITS = 20;
 
 /**
- * Writes a process's record. Each set of grants, each key, and each method is written only once, and times are relative to the first. A wait that
- * does not fit is left out, so add the important ones first.
+ * Writes a process's record. Each set of grants, each key, and each method is written only once, and times are relative
+ * to the first. Waits that don't fit are left out, so add the important ones first.
  */
 export class WaitRecordWriter {
   readonly #sets = new Map<string, number>();
@@ -78,7 +78,7 @@ export class WaitRecordWriter {
 /**
  * Parses a process's record.
  *
- * @returns `undefined` if the text is not a valid record: any client of the server or another version of this package may have written it
+ * @returns `undefined` if the text is not a valid record: it may come from any client of the server or from another version of this package
  */
 export function readWaitRecord(instanceId: string, text: string): WaitRecord | undefined {
   const value = parsed(text);

@@ -29,9 +29,9 @@ export class WaitScan {
   readonly linksOf: LinksOf = (key) => this.#links.get(key) ?? NONE;
 
   /**
-   * Reads the holders of these keys, then the holders of the keys that those holders wait for, and so on.
+   * Reads the holders of these keys, then the holders of the keys they're waiting for, and so on.
    *
-   * @param latest the scan ignores waits later than this one: the victim of a cycle with such a wait is in another process
+   * @param latest the latest wait to consider: if a cycle includes a later wait, its victim is in another process
    * @param isHeld whether this process holds the key. Such keys are read first, because they may close a cycle
    */
   async from(start: ReadonlySet<string>, latest: PublishedWait, isHeld: (key: string) => boolean): Promise<void> {

@@ -18,7 +18,7 @@ import { isRetryable, wasSent } from '../toolkit/retryable.js';
 import { retainedUntil } from '../toolkit/validity.js';
 import type { MemberRequests } from './member-requests.js';
 
-/** The backend granted the lock, and the lease hasn't ended or been released. */
+/** The backend granted the lock, and the lease hasn't expired or been released. */
 interface Granted {
   readonly phase: 'granted';
   readonly grant: Grant;
@@ -114,7 +114,8 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Den
       return Promise.resolve({ ...stage.grant, validUntil: this.validUntil, followers: 0 });
     }
     this.#stage = { phase: 'sent', sentAt: clock.now() };
-    // Not added to `releases.inFlight`, because the composite's own attempt is in flight for at least as long, and its `close` waits for that.
+    // This request isn't added to `releases.inFlight`, because the composite's own attempt is in flight for at least as
+    // long, and its `close` waits for that.
     // Composite providers request one key at a time, so no backend returns `not-asked`.
     const onAnswer = (answer: Grant | 'busy' | 'not-asked') => this.#onAnswer(answer === 'not-asked' ? 'busy' : answer);
     const onFailure = (error: unknown) => this.#onFailure(error);
@@ -172,7 +173,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Den
     return releases.releaseUnused(this, this.#isSent || phase !== 'unanswered');
   }
 
-  // For this member's requests.
+  // Methods for this member's requests.
 
   /** Treats the lock as lost if its lease has expired. */
   expire(now: number): void {

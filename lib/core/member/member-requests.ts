@@ -8,7 +8,7 @@ import type { CoreMemberRequest } from './member-request.js';
  */
 export class MemberRequests {
   readonly #held = new DenseSet<CoreMemberRequest>();
-  /** A lower bound for when the first lease ends. Renewals and releases don't update it. */
+  /** A lower bound for when the first lease expires. Renewals and releases don't update it. */
   #firstEnd = Infinity;
 
   constructor(readonly core: ProviderCore) {}
@@ -18,7 +18,7 @@ export class MemberRequests {
     this.endsAt(request.validUntil);
   }
 
-  /** Notes that a lease ends at this time. */
+  /** Records that a lease expires at this time. */
   endsAt(time: number): void {
     if (time < this.#firstEnd) this.#firstEnd = time;
   }

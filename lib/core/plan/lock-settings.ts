@@ -50,7 +50,7 @@ export const OF_LOCK = {
 const DEFAULT_WAIT = 5_000;
 const DEFAULT_LEASE = 30_000;
 
-/** The settings that a waiter and a request must have in common for the request's grant to serve the waiter. */
+/** The settings that a waiter and a request must share for the request's grant to serve the waiter. */
 export type Terms = Pick<AcquireRequest, 'mode' | 'limited' | 'lease' | 'minHold'>;
 
 /** A lock's options, checked and complete. All times are in ms. */
@@ -63,7 +63,7 @@ export interface LockSettings extends Terms {
 }
 
 /**
- * Checks `options` against a provider, and fills in `defaults`.
+ * Checks `options` against a provider and fills in `defaults`.
  *
  * @param reentrant set only for a decorated method. Individual calls pass their outer lock as `within` instead
  * @throws LockConfigError if an option is invalid or not supported by this provider

@@ -49,7 +49,7 @@ export function underAny<T>(signals: readonly AbortSignal[], work: (signal: Abor
   return under();
 }
 
-/** The result of `work`. Calls `onAbort` if the signal aborts in the meantime, or before calling `work` if already aborted. */
+/** The result of `work`. Calls `onAbort` if the signal aborts in the meantime or, if it has already aborted, before calling `work`. */
 export async function withAbort<T>(signal: AbortSignal, onAbort: () => void, work: () => Promise<T>): Promise<T> {
   const leaving = { leave: onAbort };
   leaveOnAbort(signal, leaving);

@@ -4,8 +4,8 @@ import { monotonicNow } from './real-timers.js';
 import { Timers } from './timers.js';
 
 /**
- * How long an uptime reading is cached. A reading costs 11 µs, more than the rest of an uncontended in-memory lock, and has a resolution of
- * only 10 ms anyway.
+ * How long an uptime reading is cached. A reading takes 11 µs, more than the rest of an uncontended in-memory lock, and
+ * its resolution is only 10 ms anyway.
  */
 const UPTIME_CACHE_MS = 10;
 

@@ -5,10 +5,10 @@ export interface DenseSetItem {
 }
 
 /**
- * An unordered set in an array. Each item knows its index, and a deleted item is replaced by the last one, so adding
+ * An unordered set backed by an array. Each item knows its index, and a deleted item is replaced by the last one, so adding
  * and deleting don't allocate memory.
  *
- * For objects that come and go with every lock. An item can be in only one set at a time.
+ * Used for objects that come and go with every lock. An item can be in only one set at a time.
  */
 export class DenseSet<T extends DenseSetItem> {
   readonly #values: T[] = [];

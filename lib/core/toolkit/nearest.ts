@@ -12,7 +12,7 @@ const SYNONYMS: Readonly<Record<string, string>> = {
   lockatleastfor: 'minHold',
 };
 
-/** The known name probably meant by an unknown one, which is another library's name for the option or a misspelling. */
+/** The known name that was probably meant: an unknown name may be a misspelling or another library's name for the option. */
 export function meantBy(name: string, known: readonly string[]): string | undefined {
   const synonym = SYNONYMS[name.toLowerCase()];
   return synonym !== undefined && known.includes(synonym) ? synonym : nearest(name, known);

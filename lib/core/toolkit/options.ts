@@ -22,7 +22,7 @@ export interface Owner {
   readonly within?: string | undefined;
 }
 
-/** All options of `O`. The type ensures that none is missing. */
+/** All options of `O`. The type ensures that no option is missing. */
 export type OptionTable<O> = { readonly [K in keyof O]-?: Option<unknown> };
 type Table = Readonly<Record<string, Option<unknown>>>;
 

@@ -22,12 +22,12 @@ export function wasSent(error: unknown): boolean {
  * refusal is reported as `LockUnavailableError` at first, so callers wait:
  *
  * - a login that was accepted before: after a password rotation, the next connection may have the right password
- * - a demoted master: its address will soon lead to the new one
+ * - a demoted master: its address will soon point to the new one
  * - a login that only one of several servers refuses
  *
- * After this time, it counts like any other refusal, and the provider keeps retrying, in the background or with
- * each call. Silence, full memory, and a lost quorum count as outages for as long as they last. So does a replica, if
- * the client finds the new master automatically (Sentinel, Cluster).
+ * After this time, such a refusal counts like any other, and the provider keeps retrying, in the background or with
+ * each call. Silence, full memory, and a lost quorum count as outages for as long as they last. So does reaching a
+ * replica, if the client finds the new master automatically (Sentinel, Cluster).
  */
 export const REFUSAL_RETRIED_FOR = 10_000;
 

@@ -2,7 +2,7 @@ import type { Clock, Timer } from '../../api/clock.js';
 
 // The uptime has a resolution of 10 ms to 1 s, depending on the system. A gap of more than 2 s counts as a suspension.
 const TOLERANCE_MS = 2_000;
-// How much the rates of the two clocks may differ: NTP slews one of them by up to 500 ppm for a while, and quartz drifts by 25 ppm, which is 2 s a
+// How much the two clocks' rates may differ: NTP slews one of them by up to 500 ppm for a while, and quartz drifts by 25 ppm, which is 2 s a
 // day. Every lease counts as 1 % shorter, so a suspension that is short enough to pass for drift does no harm.
 const DRIFT = 500e-6;
 // Reading the clocks costs up to 11 µs, more than an entire uncontended lock, so requests read them at most once a second.
@@ -44,7 +44,7 @@ export class SuspensionDetector {
       this.#count += 1;
       this.#offset += ahead;
     } else {
-      // Follows only the allowed drift, so several short suspensions still add up.
+      // The offset follows only the allowed drift, so several short suspensions still add up.
       this.#offset += Math.min(Math.max(ahead, -drift), drift);
     }
     return this.#count;

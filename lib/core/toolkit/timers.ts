@@ -84,7 +84,7 @@ export class Timers {
   }
 
   readonly #onTime = (): void => {
-    // Node may fire a fraction of a millisecond early. Without this, the timer would be rearmed for the remainder.
+    // Node may fire a fraction of a millisecond early. Without this correction, the timer would be rearmed for the remainder.
     const due = Math.max(monotonicNow(), this.#armedAt);
     this.#disarm();
     this.#runDue(due);

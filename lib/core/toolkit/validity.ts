@@ -13,7 +13,7 @@ export function validUntil(sentAt: number, lease: number): number {
 
 /**
  * The time until which a key granted at `grantedAt` stays retained (`minHold`). The holder's clock may run faster than
- * the server's, so time measured on it counts as 1 % less.
+ * the server's, so time measured on it is reduced by 1 %.
  */
 export function retainedUntil(grantedAt: number, minHold: number, now: number): number {
   return grantedAt + minHold + (now - grantedAt) * DRIFT;

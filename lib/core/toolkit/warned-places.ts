@@ -1,4 +1,4 @@
-// Enough to notice the problem. Bounds the log and memory if places contain values, such as keys.
+// Enough to notice the problem. Limits log size and memory use if places contain values, such as keys.
 const MAX_WARNINGS = 100;
 
 /** The places (methods, keys, or pairs of locks) for which a warning has already been logged. */

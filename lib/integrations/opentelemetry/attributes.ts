@@ -35,7 +35,7 @@ export function attributesOf({ provider, mode, template, method }: LockEvent): A
   };
 }
 
-/** The outcome of an acquire attempt. Distinguishes busy, unavailable, and cancelled, as the caller sees them. */
+/** The outcome of an acquire attempt. Distinguishes busy, unavailable, and canceled attempts, as the caller sees them. */
 export function acquireOutcome({ error, cancelled }: AcquireTrace): Attributes {
   if (cancelled) return { [ATTRIBUTE.outcome]: 'cancelled', [ATTRIBUTE.errorType]: '_OTHER' };
   if (error === undefined) return { [ATTRIBUTE.outcome]: 'acquired' };
@@ -54,7 +54,7 @@ export function holdOutcome({ result, error }: HoldTrace): Attributes {
 
 /**
  * Why a caller waited. An instance is named only if there is a template, because the code bounds the number of
- * templates. Keys without one may begin with any number of different names.
+ * templates. Keys without a template may begin with any number of different names.
  */
 export function blockerOf({ blockedBy, instance, template }: ContentionTrace): Attributes {
   return {

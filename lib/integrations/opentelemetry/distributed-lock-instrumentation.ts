@@ -5,8 +5,8 @@ import { LockSpans } from './lock-spans.js';
 /** The options of {@link DistributedLockInstrumentation}. */
 export interface DistributedLockInstrumentationConfig {
   /**
-   * Whether spans carry the key (`distributed_lock.key`). Default false: there may be any number of keys, and they
-   * may contain personal data. Metrics never carry it.
+   * Whether spans carry the key (`distributed_lock.key`). Default false: the number of keys is unbounded, and they may
+   * contain personal data. Metrics never carry it.
    */
   keys?: boolean;
   /** Whether the instrumentation is enabled. Set by `enable()` and `disable()`. */

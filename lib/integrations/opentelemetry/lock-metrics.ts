@@ -23,7 +23,7 @@ interface Measurement {
 export class LockMetrics {
   readonly #traces: readonly { leave(): void }[];
   readonly #subscriptions: (() => void)[] = [];
-  /** The election events of the current terms. */
+  /** The current terms' election events. */
   readonly #terms: LockEvent[] = [];
   readonly #leading: UpDownCounter;
   readonly #jobs = new Set<JobTrace>();
@@ -40,7 +40,7 @@ export class LockMetrics {
     const contention = meter.createHistogram('distributed_lock.contention.duration', {
       description: 'How long callers waited for a busy lock, by what blocked them, as a count and a sum.',
       unit: 's',
-      // Series are already split by instance, so buckets would create too many.
+      // Series are already split by instance, so buckets would create too many series.
       advice: { explicitBucketBoundaries: [] },
     });
     const held = meter.createUpDownCounter('distributed_lock.held', {
@@ -90,7 +90,7 @@ export class LockMetrics {
       new OpenOperations<HoldTrace, Measurement>(
         holdChannel,
         measure(held, holds, holdOutcome, (attributes, { method, error, failed }) => {
-          // Locks acquired through `LockService` have no method to distinguish them by.
+          // Locks acquired through `LockService` can't be distinguished by method.
           if (method !== null && !error && !failed) successes.record(Date.now() / 1000, attributes);
         }),
       ),

@@ -9,7 +9,7 @@ interface Observer<T extends object, N> {
   readonly end: (note: N, trace?: T) => void;
 }
 
-/** Observes the operations of a tracing channel from start to end. Ignores operations that started earlier. */
+/** Observes a tracing channel's operations from start to end. Ignores operations that started earlier. */
 export class OpenOperations<T extends object, N> {
   readonly #notes = new Map<object, N>();
   readonly #onStart = (trace: unknown): void => {

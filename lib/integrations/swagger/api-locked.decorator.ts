@@ -4,8 +4,8 @@ import { STATUSES } from '../../nest/transports/lock-http-exception.js';
 
 /**
  * Documents the error responses of a locked handler, or of each handler of a controller: 423 for busy and 503
- * for unavailable, both with `Retry-After` and an RFC 9457 problem. As with any `@ApiResponse` on a handler, Swagger then no longer adds the
- * default success response: declare it yourself, for example with `@ApiOkResponse()`.
+ * for unavailable, both with `Retry-After` and an RFC 9457 problem. As with any `@ApiResponse` on a handler, Swagger no
+ * longer adds the default success response: declare it yourself, for example with `@ApiOkResponse()`.
  *
  * @param statuses set `busy` if the module's `mapErrors: { http }` sets a status other than 423
  */

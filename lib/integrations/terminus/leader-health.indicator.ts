@@ -35,7 +35,7 @@ const OF_CHECK = {
   timeout: duration({ min: 1 }).or('1s'),
 } satisfies OptionTable<LeaderCheckOptions>;
 
-/** A campaign of this process in a health check result. */
+/** One of this process's campaigns in a health check result. */
 export interface LeaderHealth {
   readonly key: string;
   readonly provider: string;
@@ -44,11 +44,11 @@ export interface LeaderHealth {
 }
 
 /**
- * Reports to Terminus what this process leads, and whether it has stopped leading where it should have. It doesn't contact the backend.
+ * Reports to Terminus which keys this process leads, and whether it stopped leading when it should have. It doesn't contact the backend.
  *
  * Down: a term's task or `@OnlyLeader` call is still running more than `tolerance` after the lock
- * was lost or the leader's task ended or failed. Until that ends, this process does not campaign again and keeps the
- * lock unless it was lost. Only restarting the process ends a task that ignores its signal, so use this as a liveness
+ * was lost or the leader's task ended or failed. Until the task or call ends, this process doesn't campaign again and
+ * keeps the lock unless it was lost. Only a restart ends a task that ignores its signal, so use this as a liveness
  * check. It is modeled on `HealthzAdaptor`
  * in Kubernetes leader election, including its 20 s.
  *

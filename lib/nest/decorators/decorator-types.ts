@@ -7,16 +7,16 @@ export declare namespace LockDecorator {
   /** A decorated method's result: the lock is held until it settles, completes, or ends. */
   type LockableResult = PromiseLike<unknown> | Observable<unknown> | AsyncGenerator<unknown, unknown, never>;
 
-  /** The target of a decorator on a property. No class matches it, so the compiler shows this sentence. */
+  /** A property decorator's target. No class matches it, so the compiler shows this sentence. */
   type NoProperty = 'A property, such as an arrow function, cannot be decorated: write a method';
 
   /**
-   * The target of a decorator on an instance method. The target of a static method is a class, which has a prototype.
+   * An instance method decorator's target. A static method's target is a class, which has a prototype.
    */
   type Prototype = object & { prototype?: 'A static method cannot be locked: make it a method of a provider' };
 
   /**
-   * `unknown` if a lock can wait for the result `R` of the method `M`; otherwise, a sentence that the compiler shows.
+   * `unknown` if a lock can wait for method `M`'s result `R`; otherwise, a sentence that the compiler shows.
    */
   type Waits<M extends (...args: never[]) => unknown, R = LockableResult> =
     ReturnType<M> extends R
@@ -41,7 +41,7 @@ export declare namespace LockDecorator {
       : [unknown, ...Needed<Others>]
     : unknown[];
 
-  /** A parameter list without types: only the number of parameters and their optionality. */
+  /** A parameter list without types: only how many parameters there are and which are optional. */
   type Counted<P extends readonly unknown[]> = { [I in keyof P]: unknown };
 
   /** `unknown` if the method `M` has the number of parameters that `A` needs; otherwise, a type that no descriptor matches. */

@@ -11,7 +11,7 @@ const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
 /**
  * Runs the method under a lock, on every instance of the class that Nest creates.
  *
- * An async method holds the lock until it settles, an async generator from the first value to the end, and a method that
+ * An async method holds the lock until it settles, an async generator from its first value to its end, and a method that
  * returns an Observable for the duration of each subscription. You can combine it with other decorators in any order. If
  * two of them wrap the method, the upper one is the outer one: put `@DistributedLock` above `@Transactional`, so the commit comes before the release.
  *
@@ -48,7 +48,7 @@ export function DistributedLock<
     | ((config: never) => LockDecorator.ConfiguredLockOptions<S> & LockDecorator.BusyOption<B>),
 ): 'skip' extends B ? SkippableLockDecorator<A, S> : LockDecorator<A, S>;
 export function DistributedLock(key: KeySource, options: Configurable<DistributedLockOptions> = {}): LockDecorator {
-  // This function doesn't match the declared type's signature for properties, which has no descriptor.
+  // This function doesn't match the declared type's property signature, which has no descriptor.
   return declaration({
     decorator: '@DistributedLock',
     example: EXAMPLE,

@@ -41,7 +41,7 @@ export function OnlyLeader(
   key: string,
   options: Configurable<Pick<CampaignOptions, 'provider'>> = {},
 ): OnlyLeaderDecorator {
-  // This function doesn't match the declared type's signature for properties, which has no descriptor.
+  // This function doesn't match the declared type's property signature, which has no descriptor.
   return declaration({
     decorator: '@OnlyLeader',
     example: "@OnlyLeader('billing')",

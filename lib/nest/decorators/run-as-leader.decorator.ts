@@ -37,7 +37,7 @@ export interface RunAsLeaderDecorator {
  * @param key a fixed text, not a template
  */
 export function RunAsLeader(key: string, options: Configurable<CampaignOptions> = {}): RunAsLeaderDecorator {
-  // This function doesn't match the declared type's signature for properties, which has no descriptor.
+  // This function doesn't match the declared type's property signature, which has no descriptor.
   return declaration({
     decorator: '@RunAsLeader',
     example: "@RunAsLeader('billing')",

@@ -10,14 +10,15 @@ const EXAMPLE = "@RunOnce('nightly-report', { maxHold: '1h' })";
 /**
  * Runs the method once in the whole fleet: the first process to call it runs it, and the others skip it.
  *
- * A method with `@Cron` has ticks, the times at which it is due. One process starts each tick, however far apart the
- * clocks are and however short the run is. A call outside the schedule belongs to the latest tick. The last tick is
+ * A method with `@Cron` has ticks, the times at which it is due. Only one process starts each tick, no matter how far
+ * apart the clocks are or how short the run is. A call outside the schedule belongs to the latest tick. The last tick
+ * is
  * recorded on the provider, which must support records: Redis, SQL, ZooKeeper, failover, or memory. Use one fixed key
  * for
  * all calls, and use it for this method only.
  *
- * With `minHold`, the key stays locked for that time instead, and nothing is recorded: use it for `@Interval`
- * and `@Timeout`, and with providers without records. This is equivalent to
+ * With `minHold`, the key stays locked for that time instead, and nothing is recorded: use it for `@Interval` and
+ * `@Timeout`, or if the provider doesn't support records. This is equivalent to
  * `@DistributedLock(key, { wait: 0, onBusy: 'skip', minHold, maxHold })`.
  *
  * @example
@@ -33,7 +34,7 @@ export function RunOnce(
     (RunOnceOptions & { catchUp?: undefined; afterCrash?: undefined }) | (RunTicksOptions & { minHold?: undefined })
   > = {},
 ): SkippableLockDecorator {
-  // This function doesn't match the declared type's signature for properties, which has no descriptor.
+  // This function doesn't match the declared type's property signature, which has no descriptor.
   return declaration({
     decorator: '@RunOnce',
     example: EXAMPLE,

@@ -126,7 +126,7 @@ export function declaration<O extends object>({ decorator, example, key, ...rest
   };
 }
 
-/** A handler's locks, outermost first, even through other decorators' wrappers, which copy metadata. */
+/** A handler's locks, outermost first. Works through other decorators' wrappers, which copy metadata. */
 export function locksBehind(handler: object): readonly DeclaredMethod[] {
   return (Reflect.getMetadata(LOCKS_BEHIND, handler) ?? []) as readonly DeclaredMethod[];
 }

@@ -8,7 +8,7 @@ export type Configurable<O> = O | ((config: never) => Configurable.Options<O>);
 
 // eslint-disable-next-line @typescript-eslint/no-namespace -- no name of its own in the entry
 export declare namespace Configurable {
-  /** Options from the configuration, where a duration may be any string, which is checked at boot. */
+  /** Options from the configuration. A duration in them may be any string and is checked at boot. */
   type Options<O> = {
     [K in keyof O]: Duration extends O[K] ? ConfiguredDuration | Exclude<O[K], Duration> : O[K];
   };
@@ -16,7 +16,7 @@ export declare namespace Configurable {
 
 /** The options of one decorator: the same in all applications, or created once from each application's configuration. */
 export class DecoratorOptions<O extends object> {
-  /** The options that are known at decoration. */
+  /** The options known at decoration time. */
   readonly fixed: O | undefined;
   readonly #made = new WeakMap<LockManager, O>();
 

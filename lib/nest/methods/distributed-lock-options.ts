@@ -35,7 +35,7 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
   extends Omit<LockOptions, 'signal' | 'onLost' | 'within'>, Pick<LockDefaults, 'reentrant'> {
   /**
    * Gets the caller's `AbortSignal` from the call's arguments. The signal ends the wait: the call rejects with
-   * `signal.reason` and leaves nothing behind. It does not end a hold. `undefined` means that this call cannot be canceled.
+   * `signal.reason` and leaves nothing behind. It doesn't end a hold. `undefined` means that this call cannot be canceled.
    *
    * @example `signal: (order: Order, signal?: AbortSignal) => signal`
    */
@@ -69,7 +69,7 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
   around?: 'method' | 'request' | undefined;
 }
 
-/** Marks the options of `@RunOnce` without `minHold`. It is a symbol, because `@DistributedLock` has no such option. */
+/** Marks the options of `@RunOnce` without `minHold`. Uses a symbol, because `@DistributedLock` has no such option. */
 export const TICKS = Symbol('options of ticks');
 
 /** The options of a decorated method, for all decorators. */

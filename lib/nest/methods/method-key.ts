@@ -17,7 +17,7 @@ export class MethodKey {
   readonly errors: LockKeyError[] = [];
   /** The templates as written, or `null` for a function. */
   readonly template: string | null = null;
-  /** Each template; empty for a function. */
+  /** All templates; empty for a function. */
   readonly templates: readonly string[] = [];
   readonly #templates: KeyTemplate[] = [];
   readonly #function: ((...args: never[]) => LockKey) | undefined;

@@ -5,14 +5,14 @@ import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import type { DeclaredMethod } from './declared-method.js';
 import type { MethodPlan } from './method-plan.js';
 
-/** The lock that the interceptor holds around the whole pipeline of a handler. */
+/** The lock that the interceptor holds around a handler's whole pipeline. */
 export interface RequestLock {
   readonly method: DeclaredMethod;
   readonly plan: MethodPlan;
   readonly lock: GrantedLock;
 }
 
-/** The request that is being handled, as the interceptor knows it. */
+/** The request being handled, as the interceptor knows it. */
 export interface RequestContext {
   /** The transport's request object, for `#{request…}`. */
   readonly request: unknown;
@@ -46,7 +46,7 @@ export function requestHandledBy(method: DeclaredMethod): RequestContext | undef
   return context?.methods.includes(method) ? context : undefined;
 }
 
-/** The lock around the current call of `method`. `undefined` without one, and for work that outlives its request. */
+/** The lock around the current call of `method`. `undefined` if there is none, and for work that outlives its request. */
 export function requestLockOf(method: DeclaredMethod): RequestLock | undefined {
   const locked = storage.getStore()?.locked;
   return locked?.method === method && locked.lock.isOpen ? locked : undefined;

@@ -17,7 +17,7 @@ export function isScheduled({ inEffect }: DeclaredMethod): boolean {
   return Reflect.hasMetadata('SCHEDULER_TYPE', inEffect);
 }
 
-/** The metadata of `@Cron` on a method. */
+/** A method's `@Cron` metadata. */
 export function cronMarkOf(method: object): CronMark | undefined {
   return Reflect.getMetadata('SCHEDULE_CRON_OPTIONS', method) as CronMark | undefined;
 }
@@ -66,7 +66,7 @@ const TICKS = 61;
 const SECOND = 1_000;
 
 /**
- * The shortest time between two calls that `@nestjs/schedule` will make to a method in the near future, in ms, according to the metadata
+ * The shortest time between two calls that `@nestjs/schedule` will soon make to a method, in ms, according to the metadata
  * of `@Cron` and `@Interval`. `undefined` for a method that is unscheduled or scheduled only once, and while the class is unknown.
  */
 export function shortestGap({ inEffect }: DeclaredMethod, CronTime: CronTimeClass | undefined): number | undefined {

@@ -41,11 +41,10 @@ interface RequestStream extends Observable<unknown> {
 const kept = new WeakSet<RequestStream>();
 
 /**
- * Buffers messages from gRPC request streams among a call's arguments until the handler subscribes, without a
- * limit, as Nest does while guards run.
+ * Buffers messages from gRPC request streams in a call's arguments until the handler subscribes. The buffer is unlimited, like Nest's while guards run.
  *
- * The client sends messages while the call waits for its lock, and Nest drops the messages between the handler's return and
- * its subscription. Other Observables are left alone, because a cold one starts its work when subscribed to.
+ * The client sends messages while the call waits for its lock, and Nest drops those that arrive between the handler's
+ * return and its subscription. Other Observables are left alone, because a cold one starts its work when subscribed to.
  */
 export function keepRequestStreams(args: readonly unknown[]): void {
   for (const argument of args) if (typeof argument === 'object' && argument !== null) keepStreamBehind(argument);

@@ -42,7 +42,7 @@ export function reportBoot(
 
 /**
  * Warns about scheduled methods whose key stays locked beyond their next run. Called after `ScheduleModule` has created
- * its jobs, whose class computes the ticks.
+ * its jobs, because their class computes the ticks.
  */
 export function warnOfSkippedRuns({ service, plans }: Application): void {
   for (const [method, plan] of plans) {
@@ -55,7 +55,7 @@ export function warnOfSkippedRuns({ service, plans }: Application): void {
 
 /**
  * Warns if no code handles SIGTERM or SIGINT, because a killed process's locks stay held until their leases expire.
- * Locks in memory and session locks end with the process.
+ * In-memory and session locks end with the process.
  */
 export function warnOfUnhandledSignals({ service: { manager } }: Application): void {
   if (process.listenerCount('SIGTERM') > 0 || process.listenerCount('SIGINT') > 0) return;

@@ -23,7 +23,7 @@ import {
 @Module({})
 export class DistributedLockModule {
   /**
-   * Without options, locks are kept in the memory of this process.
+   * Without options, locks are kept in this process's memory.
    *
    * @example
    * ```ts
@@ -37,7 +37,7 @@ export class DistributedLockModule {
   }
 
   /**
-   * With options from `useFactory`, `useClass` or `useExisting`.
+   * Takes options from `useFactory`, `useClass`, or `useExisting`.
    *
    * @example
    * ```ts

@@ -32,7 +32,7 @@ export interface Application {
   readonly warnings: Set<string>;
 }
 
-/** An application with the campaigns and jobs that start at the end of startup. */
+/** An application and the campaigns and jobs that start when startup ends. */
 export interface ExploredApplication extends Application {
   readonly campaigns: LeaderCampaigns;
   readonly jobs: ScheduledJobs;
@@ -53,7 +53,7 @@ export function exploreApplication(wrappers: readonly InstanceWrapper[], service
     const plan = checkMethod(method, service, problems);
     if (plan) plans.set(method, plan);
   }
-  // `@Transactional` from nestjs-cls leaves only a Proxy on a method, and so does `@UseCls`. A Proxy is assumed to
+  // nestjs-cls's `@Transactional` and `@UseCls` both leave only a Proxy on a method. A Proxy is assumed to
   // be `@Transactional` only if the application has its TransactionHost.
   if (wrappers.some(({ metatype }) => metatype?.name === 'TransactionHost')) findTransactionsAbove(application);
   findUnlockedOverrides(application);

@@ -59,7 +59,7 @@ function waitedKey(
   return outer.key.templates.find((template) => inner.key.templates.includes(template));
 }
 
-/** Whether a method's lock is acquired inside the term of its own leader decorator, whose lock it re-enters. */
+/** Whether a method's lock is acquired inside its own leader decorator's term and re-enters that term's lock. */
 function entersTerm(method: DeclaredMethod, leader: DeclaredMethod, { settings }: LockPlan): boolean {
   const isInside = leader.decorator === '@RunAsLeader' || leader.locksBelow.includes(method);
   return isInside && settings.reentrant === true;

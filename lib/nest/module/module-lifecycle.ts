@@ -116,7 +116,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
 /**
  * Finishes the lock module's startup after all other modules' hooks. `ScheduleModule` creates its jobs in such a
  * hook and is also global, so their order would depend on the application's imports. A job that runs for a
- * missed tick may need the result of any other hook.
+ * missed tick may need any other hook's result.
  */
 @Module({})
 export class DistributedLockCoreModule implements OnApplicationBootstrap {

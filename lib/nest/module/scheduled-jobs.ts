@@ -35,12 +35,12 @@ export class ScheduledJobs {
       for (const method of methods) {
         const plan = plans.get(method);
         const job = plan?.job;
-        // `@nestjs/schedule` only explores the methods of singletons.
+        // `@nestjs/schedule` explores only singletons' methods.
         const inEffect = Object(Reflect.get(prototype, method.methodName)) as object;
         const cron = cronMarkOf(inEffect);
         if (!job || !isSingleton || !cron) continue;
         if (!locksBehind(inEffect).includes(method)) {
-          // Otherwise, it is an override with its own schedule.
+          // Otherwise, the method is an override with its own schedule.
           if (inEffect === method.inEffect) {
             problems.add(
               `${nameOf({ prototype, method })}: a decorator between @Cron and @RunOnce has replaced the method without its metadata, so catching up on missed runs, runNow(), and nextTick would not work: put that decorator below @RunOnce`,

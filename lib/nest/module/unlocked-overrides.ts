@@ -63,8 +63,7 @@ function unlockedOverride(
     if (isDecorated(level, methodName)) return undefined;
     const override: unknown = Object.getOwnPropertyDescriptor(level, methodName)?.value;
     if (typeof override !== 'function') continue;
-    // Another decorator may have replaced the override, but the class's text shows it. Another method may call
-    // super for it.
+    // Another decorator may have replaced the override, but the class's text shows it. Another method may call super on its behalf.
     const source = sourceOf(level.constructor);
     if (isWritten(source, methodName) && !callsSuper(source, methodName)) return level.constructor.name;
   }
@@ -77,7 +76,7 @@ function fieldOf(instance: unknown, name: string | symbol): ReadableFunction | u
   return typeof value === 'function' && value.name === name ? value : undefined;
 }
 
-/** Whether a class's text contains a method with this name. Otherwise, other code, such as a tracer, added it. */
+/** Whether a class's text contains a method with this name. If not, other code, such as a tracer, added it. */
 function isWritten(source: string, name: string | symbol): boolean {
   return new RegExp(`(?<![.\\w$])${patternOf(name)}["'\\]]*\\s*[(=]`).test(source);
 }

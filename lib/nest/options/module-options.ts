@@ -24,7 +24,7 @@ export interface DistributedLockModuleOptions {
    * name. Default: the host name and the process id. A non-ASCII host name is escaped as in a URL.
    */
   instance?: string | undefined;
-  /** Defaults for calls and methods that do not set an option. */
+  /** Defaults for calls and methods that don't set an option. */
   defaults?: LockDefaults | undefined;
   /** The values for `#{ctx.name}` in key templates, such as the current request's tenant. */
   context?: KeyContext | undefined;

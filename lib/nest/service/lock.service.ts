@@ -13,7 +13,7 @@ import { Scheduler } from './scheduler.js';
 /** The values for `#{ctx.name}` in key templates. */
 export type KeyContext = Readonly<Record<string, () => string | number | bigint | boolean>>;
 
-/** An application's values for its decorators. */
+/** The values that an application gives its decorators. */
 export interface ApplicationValues {
   readonly context?: KeyContext | undefined;
   readonly config?: unknown;
@@ -91,7 +91,7 @@ export class LockService {
    * Runs `task` once in the whole fleet: the process that gets the lock runs it, and the others do not wait. Use this
    * for jobs that you schedule at run time; for a method, use `@RunOnce`.
    *
-   * With `due`, the run belongs to that time, and one process starts it, however far apart the processes' calls are.
+   * With `due`, the run belongs to that time, and only one process starts it, however far apart the processes call.
    * With `minHold`, the key instead stays locked for that time, which must be longer than the gap between the calls and
    * shorter than the period. Pass one of the two.
    *
@@ -115,7 +115,7 @@ export class LockService {
   }
 
   /**
-   * Campaigns for the key, and runs `task` whenever this process is elected. After a loss or once the task has ended,
+   * Campaigns for the key and runs `task` whenever this process is elected. After a loss or once the task has ended,
    * it campaigns again after a random pause of up to a second, or up to 30 s if the task keeps ending early. One call
    * never runs two tasks at once: after a loss, the campaign waits for the old task to end. While the backend
    * is down, it keeps retrying.
@@ -140,7 +140,7 @@ export class LockService {
 
   /**
    * Whether this process leads the key now, through a campaign of `runAsLeader`, `@RunAsLeader` or `@OnlyLeader`. It
-   * checks whether the lock is currently valid, without making a request to the backend. The answer may be outdated by
+   * checks whether the lock is currently valid, without making a request to the backend. The result may be outdated by
    * the time you use it, so send the fencing token along with any write.
    */
   isLeader(key: string): boolean {
@@ -149,8 +149,7 @@ export class LockService {
 
   /**
    * The process that leads the key in the whole fleet: its lock's holder, or `null` while the lock is free. This call
-   * sends a request to the backend, so it works in a process that does not campaign. The answer may be outdated when it
-   * arrives.
+   * sends a request to the backend, so it works in a process that does not campaign. The result may be outdated when it arrives.
    *
    * @throws LockConfigError if the provider does not know (row and advisory locks of SQL); LockUnavailableError if the
    * backend is down; LockKeyError for an invalid key
@@ -160,7 +159,7 @@ export class LockService {
   }
 
   /**
-   * Whether the key is held, or retained (`minHold`). The answer may be outdated when it arrives: to do something only
+   * Whether the key is held, or retained (`minHold`). The result may be outdated when it arrives: to do something only
    * if the key is free, use {@link tryAcquire}.
    *
    * @throws LockConfigError if the provider does not know (row and advisory locks of SQL); LockUnavailableError if the
@@ -171,7 +170,7 @@ export class LockService {
   }
 
   /**
-   * The innermost lock around the caller, or the innermost lock of `key`. `undefined` outside of a lock, and after its
+   * The innermost lock around the caller, or the innermost lock on `key`. `undefined` outside of a lock, and after its
    * release.
    */
   current(key?: string): Lock | undefined {

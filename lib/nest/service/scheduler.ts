@@ -20,11 +20,11 @@ export interface CronRegistry {
  * The part of its `SchedulerOrchestrator` that is used here. No public interface shows which job belongs to an unnamed `@Cron`.
  */
 export interface CronOrchestrator {
-  /** The jobs by their names in the registry. The options are the metadata of `@Cron`. */
+  /** The jobs by their names in the registry. The options are `@Cron`'s metadata. */
   readonly cronJobs?: Readonly<Record<string, { readonly options: unknown }>>;
 }
 
-/** The metadata of `@Cron` on a method. */
+/** A method's `@Cron` metadata. */
 export interface CronMark extends ScheduleZone {
   readonly name?: string | undefined;
   readonly cronTime: DueTimes['source'];
@@ -37,7 +37,7 @@ export class Scheduler {
   #orchestrators: readonly CronOrchestrator[] = [];
   #cronTime: CronTimeClass | undefined;
 
-  /** Both are found in the container at boot, and contain jobs once `ScheduleModule` has bootstrapped. */
+  /** Both are found in the container at boot and contain jobs once `ScheduleModule` has bootstrapped. */
   use(registries: readonly CronRegistry[], orchestrators: readonly CronOrchestrator[]): void {
     this.#registries = registries;
     this.#orchestrators = orchestrators;

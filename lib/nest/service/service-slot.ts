@@ -42,8 +42,7 @@ export function reserveServiceSlot(prototype: object): void {
 }
 
 /**
- * Adds the service to an instance that Nest may not have constructed. Returns whether the instance also belongs to
- * another live application.
+ * Adds the service to an instance, even one that Nest didn't create. Returns whether the instance also belongs to another live application.
  */
 export function addService(instance: object, service: LockService): boolean {
   const known = (instance as WithSlot)[SLOT] ?? frozen.get(instance) ?? [];
@@ -68,7 +67,7 @@ function fillSlot(instance: object, services: readonly LockService[]): void {
 export function serviceOf(name: string, self: unknown): LockService {
   const instance = Object(self) as WithSlot;
   let service: unknown;
-  // An instance that several applications share belongs to the first one that hasn't been shut down.
+  // An instance shared by several applications belongs to the first one that hasn't been shut down.
   for (service of instance[SLOT] ?? frozen.get(instance) ?? []) {
     if (!(service instanceof LockService) || !service.manager.stopping.aborted) break;
   }
@@ -86,7 +85,7 @@ export function serviceOf(name: string, self: unknown): LockService {
   );
 }
 
-/** The service, if there is exactly one. If there are several, guessing could pick the wrong one. */
+/** The service, if there's exactly one. With several, guessing could be wrong. */
 function onlyLiveService(): LockService | undefined {
   const candidates = liveServices.size > 0 ? liveServices : bootingServices;
   const [first] = candidates;

@@ -22,7 +22,7 @@ export interface ClientError {
   readonly retryAfter?: number;
 }
 
-// In whole seconds (RFC 9110 §10.2.3). No process knows when a lock will be free.
+// A guess in whole seconds (RFC 9110 §10.2.3): no process knows when a lock will be free.
 const SOON = 1;
 
 /** A lock error as clients see it. Misuse is a server bug, so clients don't see any details. */

@@ -9,7 +9,7 @@ import { LockHttpException, STATUSES } from './lock-http-exception.js';
 export class HttpErrors {
   constructor(
     private readonly options: DistributedLockModuleOptions,
-    // The host, not its adapter, because a testing module gets its adapter only after compilation.
+    // We keep the host, not its adapter, because a testing module has no adapter until it's compiled.
     private readonly host: HttpAdapterHost,
   ) {}
 
@@ -34,7 +34,7 @@ export class HttpErrors {
   }
 
   /**
-   * Before the first byte, handles a lock error in a file's stream like any other lock error. Express reads the stream
+   * Handles a lock error in a file's stream like any other, unless bytes have already been sent. Express reads the stream
    * after the filters have run and would otherwise respond with 400. Keeps any error handler that the application set
    * on the
    * file.

@@ -51,7 +51,7 @@ export class LockRequestInterceptor implements NestInterceptor {
     const answered = method && type === 'http' ? signalOfResponse(context, method.name) : undefined;
     const request = { request: requestOf(context), methods, answered };
     let result = isAround ? this.#around(method, request, context, next) : observedInRequest(request, next);
-    // A skipped handler doesn't emit a value, which makes Nest fail. A promise always has one.
+    // Nest fails if a skipped handler doesn't emit a value. A promise always emits one.
     const canBeEmpty = isAround || method?.kind === 'observable';
     if (canBeEmpty && methods.some((each) => each.planIn(this.service).onBusy === 'skip')) {
       result = result.pipe(defaultIfEmpty(undefined));
@@ -132,7 +132,7 @@ function requestOf(context: ExecutionContext): unknown {
   }
 }
 
-// Only HTTP lets us know when a stream has ended.
+// We can detect the end of a stream only over HTTP.
 function refuseStream(method: DeclaredMethod): (result: unknown) => void {
   return (result) => {
     if (!isStream(result)) return;

@@ -39,7 +39,7 @@ export function signalOfResponse(context: ExecutionContext, method: string): Abo
   return controller.signal;
 }
 
-/** Whether Node.js ends idle connections, which it doesn't do by default. */
+/** Whether Node.js closes idle connections (by default, it doesn't). */
 export function hasSocketTimeout(context: ExecutionContext): boolean {
   return Boolean(rawResponse(context).socket?.timeout);
 }

@@ -3,7 +3,7 @@ import { LockConfigError, LockError, LockUnavailableError } from '../../api/erro
 import { cutOff, refusal, silence, type CaseDefinition } from '../case-definition.js';
 import { rejection, rejectsWith } from '../expectations.js';
 
-/** An unreachable backend doesn't count as a busy lock, and is used again once it recovers. */
+/** An unreachable backend isn't reported as busy, and is used again once it recovers. */
 export const failureCases: readonly CaseDefinition[] = [
   {
     id: '#53',
@@ -35,7 +35,7 @@ export const failureCases: readonly CaseDefinition[] = [
       const renewal = () => stage.within(noAnswer, ann.renew(grant), 'the renewal');
       let outcome = await renewal();
       if (typeof outcome === 'object') {
-        // A confirmation from before the cut that covers several locks may not count for this one until its next renewal.
+        // A confirmation from before the cut may cover several locks and not count for this one until its next renewal.
         assert.ok(outcome.validUntil <= cutAt + grant.lease, 'nothing was confirmed after the cut');
         outcome = await renewal();
       }

@@ -8,10 +8,10 @@ import type { TestProcess } from '../test-process.js';
 import { WrongClock } from '../wrong-clock.js';
 
 const HOUR = 3_600_000;
-/** How long a case has the watchdog keep a lock. */
+/** How long a case lets the watchdog renew a lock, in leases. */
 const LEASES = 3.5;
 
-/** Leases end when they should and not before, and are renewed for as long as the lock is held. */
+/** Leases expire on time, never early, and are renewed for as long as the lock is held. */
 export const leaseCases: readonly CaseDefinition[] = [
   {
     id: '#21',
@@ -58,7 +58,7 @@ export const leaseCases: readonly CaseDefinition[] = [
         assert.equal(await clock.during(() => bob.ask(key)), 'busy', 'a lease that has not ended');
         await stage.leaseEnds();
         await clock.during(() => stage.assertFree(bob, key));
-        // Keys that Bob writes expire correctly for others.
+        // Leases granted to Bob expire on time for others.
         await clock.during(() => bob.take(key, { lease: stage.lease }));
         assert.equal(await ann.ask(key), 'busy', 'a lease of a process with another clock');
         await stage.leaseEnds();

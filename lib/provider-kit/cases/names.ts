@@ -24,7 +24,7 @@ export const HOSTILE: Record<string, readonly string[]> = {
   numbers: ['1', '01', '1.0', '١'],
 };
 
-/** Keys are used as is: two different keys are never the same lock. */
+/** Keys are used as is: different keys never share a lock. */
 export const nameCases: readonly CaseDefinition[] = [
   {
     id: '#43',

@@ -284,7 +284,7 @@ export const seamCases: readonly CaseDefinition[] = [
       const waiting = await stage.askInLine(bob, 'order', { signal: leaving.signal });
       for (const request of [refused, waiting.request]) {
         const holding = bob.backend.heldBy(request);
-        // An unknown holder is allowed, but a wrong one isn't.
+        // The reported holder may be unknown, but not wrong.
         if (holding === null) continue;
         assert.equal(holding.holders, 1, 'one holder keeps it out');
         const { instance, since, seenAt } = holding;
@@ -321,7 +321,7 @@ export const seamCases: readonly CaseDefinition[] = [
       assert.equal(await bob.backend.labelOf('order'), null, 'under the next holder');
       bob.backend.label?.(second.request, 'of the second', lease);
       await stage.eventually(stage.bounds.handoff, isShown('of the second'), 'the next label is shown');
-      // This label is so late that the lock now has another holder.
+      // By the time this label arrives, the lock has another holder.
       ann.backend.label(first.request, 'of the first', lease);
       await stage.sleep(stage.time.pause);
       assert.notEqual(await bob.backend.labelOf('order'), 'of the first', 'a label that comes late');

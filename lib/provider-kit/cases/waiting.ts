@@ -78,7 +78,7 @@ export const waitingCases: readonly CaseDefinition[] = [
             assert.equal(error, reason);
           },
         );
-        // Both orders, with no gap, a gap of a few microtasks, and a gap of one event-loop turn.
+        // Tries both orders, with gaps of zero, a few microtasks, and one event-loop turn.
         const leave = () => {
           leaving.abort(reason);
         };
@@ -99,8 +99,8 @@ export const waitingCases: readonly CaseDefinition[] = [
       const [ann, bob] = await stage.processes(2);
       const { clock, time } = stage;
       const wait = 4 * time.pause;
-      // A final backend check that takes longer than the rest of the wait comes too late, but that isn't the provider's
-      // fault. Several attempts reveal a provider that doesn't check at all.
+      // It isn't the provider's fault if its final backend check takes longer than the rest of the wait. Several
+      // attempts reveal a provider that doesn't check at all.
       for (let tries = 10; ; tries -= 1) {
         const held = await ann.locks.acquire('order');
         const end = clock.now() + wait;
@@ -154,7 +154,7 @@ export const waitingCases: readonly CaseDefinition[] = [
         turns.push(
           waiter.lock.then(async (lock) => {
             served.push(turn);
-            // Longer than a process may keep admitting its next callers under the same grant.
+            // Longer than a process may keep passing one grant on to its next callers.
             await stage.sleep(20);
             await lock.release();
           }),

@@ -67,7 +67,7 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
   async acquire(request: AcquireRequest<CombinedRequest>): Promise<Grant | 'busy'> {
     const { clock, random } = this.context;
     for (;;) {
-      // A new request with new ids, unless the previous attempt is still valid.
+      // Creates a request with new ids, unless the previous attempt is still valid.
       const own = (request.state ??= new CombinedRequest(request, [...this.members.values()], clock, random));
       const answer = await own.acquire();
       if (typeof answer === 'object') return answer;

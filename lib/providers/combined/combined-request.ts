@@ -83,7 +83,7 @@ export class CombinedRequest {
     return { lease: this.#lease, validUntil: this.#report(), fencingToken: null };
   }
 
-  /** How long the current member has left a command unanswered, in ms. */
+  /** How long a command to the current member has been unanswered, in ms. */
   get unansweredFor(): number {
     return this.#inFlight?.unansweredFor ?? 0;
   }

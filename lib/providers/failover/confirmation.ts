@@ -66,7 +66,7 @@ export class Confirmation {
     return this.record?.epoch ?? 0;
   }
 
-  /** When locks of `epoch` stop being valid; in the past for any epoch but the confirmed one. */
+  /** When `epoch`'s locks stop being valid; in the past for any epoch but the confirmed one. */
   validUntil(epoch: number): number {
     return epoch === this.epoch ? validUntil(this.confirmedAt, this.window) : -Infinity;
   }

@@ -20,7 +20,7 @@ export interface EpochRecord {
   readonly window: number;
   /** The number of failbacks. Each one doubles the time that the preferred member stays unused after a switch. */
   readonly failbacks: number;
-  /** Whether an operator chose the active member, for reasons that processes can't see. Prevents failback. */
+  /** Whether an operator chose the active member, for reasons unknown to the processes. Prevents failback. */
   readonly pinned: boolean;
   /** The latest switches, oldest first. */
   readonly history: readonly ProviderSwitch[];
@@ -42,7 +42,7 @@ export interface Report {
 
 // Enough history for operators, and small enough to write three times per window.
 const HISTORY = 20;
-// Limits the record's size if processes keep crashing but no member fails, so there is no roll call.
+// Limits the record's size if processes keep crashing but no member fails, so no roll call starts.
 const MOST_REPORTS = 1_000;
 
 /**

@@ -17,8 +17,7 @@ export interface Epoch {
 }
 
 /**
- * Room for the tokens of one epoch: enough for a hybrid clock in µs until the year 2112, or for a czxid after 2^20
- * elections.
+ * The number of tokens per epoch: enough for a hybrid clock in µs until the year 2112, or a czxid after 2^20 elections.
  */
 export const TOKENS_PER_EPOCH = 2n ** 52n;
 
@@ -119,7 +118,7 @@ export class Epochs {
 
   #onHealth(name: string, state: ProviderState): void {
     this.context.logger.warn(`Lock provider "${this.context.name}": provider "${name}" ${STATES[state]}.`);
-    // Before the first write, there is nothing to report to.
+    // There's no record to report to before the first write.
     if (this.record.latest) void this.record.write();
   }
 

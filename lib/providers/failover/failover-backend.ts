@@ -126,7 +126,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
       ? await this.#renewOnMember(own, own.grant, suspensions)
       : undefined;
     if (outcome === 'lost') return 'lost';
-    // Wait for a scheduled write. Renewals are as frequent as confirmations, so one write per renewal would double the load.
+    // Wait for the next scheduled write. Renewals are as frequent as confirmations, so one write per renewal would double the load.
     if (this.#heldUntil(own, this.context.clock.now()) <= reportedUntil) await this.#epochs.record.nextWrite();
     // If the member didn't respond, the lock's validity is unchanged, unless the machine was suspended in the meantime.
     if (typeof outcome !== 'object' && own.suspensions !== suspensions) return 'unknown';
@@ -242,7 +242,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     return this.context.clock.now() >= atMember.validUntil - (lease * 2 + this.settings.window) / 3;
   }
 
-  /** Doesn't wait too long, so the confirmation can still be reported in time. A later response still counts. */
+  /** Limits the wait so the confirmation can still be reported in time. A later response still counts. */
   #renewOnMember(own: FailoverRequest, grant: Grant, suspensions: number): Promise<RenewOutcome> {
     let isLate = false;
     const answer = own.epoch.member.renew(own.atMember, grant.lease).then((outcome) => {
@@ -290,7 +290,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
         this.context.emit(event);
         break;
       case 'unavailable':
-        // Ignored: calls to the member show whether it matters.
+        // Ignored: calls to the member show whether it's down.
         break;
       case 'failover':
         // A nested failover provider reports its own switches.

@@ -45,14 +45,14 @@ export class FailoverMember {
     });
   }
 
-  /** Starts probing. Resolves to whether the first probe was answered. */
+  /** Starts probing. Resolves to whether the first probe got a response. */
   async connect(): Promise<boolean> {
     this.#probing = this.#probe();
     await this.#probing;
     return !this.health.isFailing;
   }
 
-  /** Cuts short a probe in flight. Its release is still sent, and the member waits for that when closing. */
+  /** Cuts short a probe in flight. The probe's release is still sent, and the member waits for it when closing. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#waiting?.abort();
@@ -98,7 +98,7 @@ export class FailoverMember {
       else if (!this.#isClosed) this.#failed();
     } catch (error) {
       if (isUnavailable(error)) this.#failed();
-      // Not counted if this process has used up its own connections, which says nothing about the server.
+      // Not counted if this process has run out of connections, which says nothing about the server's health.
       else if (!LockError.is(error) || error.code !== 'LOCK_CAPACITY') this.health.refused();
     }
     // Release even after a failure, because a late grant may still arrive.

@@ -1,7 +1,7 @@
 import type { ProviderState } from '../../api/failover-state.js';
 import type { Clock } from '../../api/clock.js';
 
-/** How many consecutive failures mean that a member is down. */
+/** How many consecutive failures it takes to consider a member down. */
 const FAILURES = 3;
 
 /** How long a member must fail or work before its state changes, in ms. */
@@ -101,7 +101,7 @@ class Streak {
   }
 
   /**
-   * Whether several failures occurred over this many ms. One isn't enough: a broken connection makes everything in flight fail at once.
+   * Whether several failures occurred over this many ms. One burst isn't enough: a broken connection makes every call in flight fail at once.
    */
   lasts(duration: number, now: number): boolean {
     return this.count >= FAILURES && now - this.#since >= duration;

@@ -22,7 +22,7 @@ const ANSWERS_PER_WINDOW = 2;
 const JITTER = 0.1;
 /**
  * How many times a write tries to change the record before it only confirms what it finds. Many processes may report at
- * the same time, and one whose writes keep conflicting would lose its locks; see {@link SharedRecord}.
+ * once, and a process whose writes keep conflicting would lose its locks; see {@link SharedRecord}.
  */
 const REPORT_TRIES = 2;
 
@@ -34,8 +34,9 @@ const REPORT_TRIES = 2;
  * record costs every other process one conflict and a retry.
  *
  * Reports never starve confirmations. A write changes the record only while its process's confirmation is less than
- * half a window old, and only in its first two tries. Otherwise it writes back what it found, which conflicts with no
- * other process. During a storm of reports, confirmations age, so fewer processes change the record, and after half a
+ * half a window old, and only in its first two tries. Otherwise, it writes back what it found, which never conflicts
+ * with other processes. During a storm of reports, confirmations age, so fewer processes change the record, and after
+ * half a
  * window at the latest every process only confirms.
  */
 export class SharedRecord {
@@ -90,8 +91,8 @@ export class SharedRecord {
   }
 
   /**
-   * The confirmation at `now`, for a response that has arrived. Checks for a suspension each time. After one, the
-   * monotonic clock shows that no time has passed, so an earlier check would seem recent.
+   * The confirmation at `now`, for a response that has arrived. Always checks for a suspension: the monotonic clock
+   * stops during one, so an earlier check would seem recent.
    */
   confirmationAt(now: number): Confirmation {
     this.#noteSuspensions(this.suspension.observeGrant(now));
@@ -99,8 +100,7 @@ export class SharedRecord {
   }
 
   /**
-   * The same for a request. Its response is checked again, so the last check for a suspension may be up to a second
-   * old.
+   * The same for a request. The last suspension check may be up to a second old, because the response is checked again.
    */
   recentConfirmation(now: number): Confirmation {
     this.#noteSuspensions(this.suspension.recent(now));
@@ -122,7 +122,7 @@ export class SharedRecord {
     return new Promise((resolve) => this.#awaiting.add(resolve));
   }
 
-  /** Confirms and reports now. All calls made before the write is sent share it. Never rejects. */
+  /** Confirms and reports now. All calls made before the write is sent share that write. Never rejects. */
   write(): Promise<void> {
     this.#requested ??= this.#enqueue(() => {
       this.#requested = undefined;
@@ -194,7 +194,7 @@ export class SharedRecord {
     const found = await this.#compareAndSet(text, timeout);
     const now = clock.now();
     const seen = found === text ? next : this.#read(found);
-    // Set only after the text has been parsed: a deleted record must not be restored from what one process remembers.
+    // Set only after parsing the text: a deleted record must not be restored from one process's memory.
     this.#text = found;
     this.#noteSuspensions(this.suspension.observe());
     const isConfirmed = found === text && suspensions === this.#suspensions;

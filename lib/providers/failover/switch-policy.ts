@@ -12,8 +12,7 @@ const WINDOWS_BETWEEN_COUNTS = 10;
  * Decides what this process writes to the shared record: which members don't respond to it, and a switch when one is due.
  *
  * The active member is abandoned when it responds to neither this process nor most of the reporting processes. If only
- * one process can't reach the member, that process fails closed. Mutual exclusion doesn't depend on reports, so a late or lost report
- * only costs time.
+ * one process can't reach the member, that process fails closed. Mutual exclusion doesn't depend on reports, so a late or lost one costs only time.
  */
 export class SwitchPolicy {
   readonly #self: string;
@@ -27,7 +26,7 @@ export class SwitchPolicy {
     /** In order of preference. */
     private readonly health: ReadonlyMap<string, Pick<MemberHealth, 'state'>>,
   ) {
-    // Half an id, because every write contains one per process.
+    // Only half an id, because every write contains one per process.
     this.#self = context.random.id().slice(-16);
   }
 

@@ -1,7 +1,7 @@
 /** A hold as stored in an item. Times are from the holder's monotonic clock and mean nothing to other processes. */
 export interface Hold {
   readonly holder: string;
-  /** When the lease ends. A repeated request reads this time back, so repeating it can't extend the lease. */
+  /** When the lease ends. A repeated request reads this value back, so it can't extend the lease. */
   readonly leaseEndsAt: number;
   /** The key stays locked until then, even if it is released earlier (`minHold`). */
   readonly keptUntil: number;

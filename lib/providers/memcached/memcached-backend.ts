@@ -119,7 +119,7 @@ export class MemcachedBackend implements LockBackend<MemcachedRequest> {
   async close(): Promise<void> {
     const requests = [...this.#requests];
     for (const own of requests) own.release();
-    // Every command in flight gets its response before the connection closes, or fails after `commandTimeout`.
+    // Before the connection closes, every command in flight gets its response or fails after `commandTimeout`.
     await Promise.allSettled(requests.map(({ answer }) => answer));
     this.#connection.close();
   }

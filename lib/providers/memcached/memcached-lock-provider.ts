@@ -7,11 +7,10 @@ import { type MemcachedLockProviderOptions, type MemcachedSettings, readOptions 
  *
  * Two callers never hold the same lock as long as the server keeps its items. But memcached evicts items when its memory is
  * full, and a restart or a `flush_all` deletes them all. The next caller then gets the lock while the holder keeps
- * working until its next renewal, and there is no fencing token to tell the two apart. If an overlap would do damage,
- * use another provider.
+ * working until its next renewal, and there is no fencing token to tell the two apart. If an overlap would cause damage, use another provider.
  *
  * Waiters in one process are served in order. Among processes, the first to poll a free lock gets it. If a holder
- * crashes, its lock stays busy for the lease and up to three more seconds, because the server counts whole seconds.
+ * crashes, its lock stays busy until the lease ends, plus up to three seconds, because the server counts whole seconds.
  */
 export class MemcachedLockProvider implements LockProvider {
   readonly #settings: MemcachedSettings;

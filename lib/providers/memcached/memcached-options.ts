@@ -9,7 +9,7 @@ export interface MemcachedLockProviderOptions {
    */
   readonly server: string;
   /**
-   * How long a command may stay unanswered, in ms. After that, the connection is considered dead and is replaced. At least
+   * How long to wait for a command's response, in ms, before the connection is considered dead and replaced. At least
    * 50 ms and at most 24.8 days. Default 2 s.
    */
   readonly commandTimeout?: ConfiguredDuration | undefined;

@@ -32,7 +32,7 @@ export class MemcachedRequest {
     this.#isReleased = true;
   }
 
-  /** How long the server has left a command unanswered, in ms. */
+  /** How long a command to the server has been unanswered, in ms. */
   get unansweredFor(): number {
     return this.#sentAt === undefined ? 0 : this.context.clock.now() - this.#sentAt;
   }

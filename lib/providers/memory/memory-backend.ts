@@ -161,7 +161,7 @@ export class MemoryBackend implements LockBackend {
     return timeOfToken(token, this.context.clock.wallTime());
   }
 
-  // Namespaces contain no ':', so no two pairs of namespace and key share a name.
+  // Namespaces can't contain ':', so each pair of namespace and key has a unique name.
   #name(key: string): string {
     return `${this.context.namespace}:${key}`;
   }

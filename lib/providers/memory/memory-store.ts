@@ -113,7 +113,7 @@ export class MemoryStore {
     slot.enqueue(waiter);
     this.#wake(key, slot, now);
     return () => {
-      // The waiters behind it may be able to enter now.
+      // The waiters behind it may now get the lock.
       if (slot.dequeue(waiter)) this.#refresh(key, slot, this.#now());
     };
   }
@@ -200,14 +200,14 @@ export class MemoryStore {
     return slot.admits(request);
   }
 
-  /** Removes expired holds, grants the key to waiters that may enter, and deletes the slot if it is unused. */
+  /** Removes expired holds, grants the key to eligible waiters, and deletes the slot if it's unused. */
   #refresh(key: string, slot: Slot, now: number): void {
     slot.expire(now);
     this.#serve(key, slot, now);
     this.#tidy(key, slot);
   }
 
-  /** Grants the key to waiters in order, until one can't enter. Every operation on a key runs this. */
+  /** Grants the key to waiters in order until one must keep waiting. Every operation on a key runs this. */
   #serve(key: string, slot: Slot, now: number): void {
     for (const waiter of slot.waiters) {
       if (!this.admits(slot, waiter.request)) break;
@@ -238,7 +238,7 @@ export class MemoryStore {
       request,
     };
     slot.add(hold);
-    // Only after the hold is in its slot, because a sweep deletes empty slots.
+    // Sweep only after the hold is in its slot, because a sweep deletes empty slots.
     this.#grantsSinceSweep += 1;
     if (this.#grantsSinceSweep > Math.max(SWEEP_AFTER, this.#slots.size)) this.#sweep(now);
     return hold;

@@ -18,7 +18,7 @@ import type { Subscription } from './subscription.js';
 const REFRESH_DELAY = 50;
 const MAX_REFRESH_DELAY = 1_000;
 
-/** The errors from a server that did not run a script call because the keys are on another server, or have not arrived yet. */
+/** Errors from a server that didn't run a script call because the keys are on another server or haven't arrived yet. */
 const ELSEWHERE = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN) /;
 
 /**
@@ -47,7 +47,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
     listener: ServersListener,
   ) {
     super(settings, listener, (shard, error, sentAt) => this.#redirect(shard, error, sentAt));
-    // Each rejected call may add a listener, which is not a leak.
+    // Each rejected call may add a listener. This isn't a leak.
     setMaxListeners(0, this.#closing.signal);
   }
 
@@ -109,7 +109,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
   /**
    * Resolves when another server is known to have the bucket, or when it is time to try the same server again.
    *
-   * @param lacksMajority whether the shard's server reported that it has lost the majority of the Cluster
+   * @param lacksMajority whether the shard's server reported that it can't reach a majority of the Cluster
    */
   async #findServer(shard: Shard, lacksMajority: boolean): Promise<void> {
     const before = shard.server;
@@ -169,7 +169,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
     let hasMoved = false;
     for (const [index, shard] of this.shards.entries()) {
       const address = map[index];
-      // Currently, no master serves the slot. Keep the old one, which may come back.
+      // No master currently serves the slot. Keep the old one, because it may come back.
       if (address === undefined) continue;
       const { server } = this.#nodeAt(address);
       if (shard.server === server) continue;

@@ -65,7 +65,7 @@ export class HolderTable<T> {
     return this.#values.filter((value) => value !== undefined);
   }
 
-  /** The slot that holds the id, or where it would be inserted. */
+  /** The slot that holds the id, or the one where it would be inserted. */
   #find(id: string): number {
     let at = this.#home(id);
     while (this.#ids[at] !== undefined && this.#ids[at] !== id) at = (at + 1) & this.#mask;
@@ -80,7 +80,7 @@ export class HolderTable<T> {
     return (hash ^ (hash >>> 15)) & this.#mask;
   }
 
-  /** Empties a slot, and moves later entries up if that brings them nearer to their home slot. */
+  /** Empties a slot and moves later entries up if that brings them closer to their home slots. */
   #close(slot: number): void {
     let gap = slot;
     for (let at = (gap + 1) & this.#mask; this.#ids[at] !== undefined; at = (at + 1) & this.#mask) {

@@ -16,7 +16,7 @@ const ANY_LOCK = /^([A-Za-z0-9_.-]{1,64}):\{(?:\d|1[0-5])\}:[^}]*$/s;
 /** The `SCAN` pattern for all namespaces' locks. */
 export const ANY_LOCK_PATTERN = '*:{*}:*';
 
-/** A lock's namespace, by its Redis key; `undefined` for any other key. */
+/** The namespace in a lock's Redis key; `undefined` for any other key. */
 export function namespaceIn(name: string): string | undefined {
   return ANY_LOCK.exec(name)?.[1];
 }
@@ -103,7 +103,7 @@ export class KeyLayout {
 
   /**
    * The Redis key for a text that a process publishes for others. Unlike a lock's key, it has no `:` after the hash
-   * tag. A key's label is in its lock's bucket, so both are on the same server.
+   * tag. A key's label shares its lock's bucket, so both are on the same server.
    */
   textOf(kind: 'instance' | 'label' | 'waits', name: string): string {
     return `${this.counterOf(bucketOf(name))}${kind}:${encodeKey(name)}`;

@@ -100,7 +100,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
       if (cause instanceof LockConfigError) throw cause;
       throw notConnected(name, cause);
     } finally {
-      // The connections keep retrying in the background. From here on, a success counts as a recovery.
+      // The connections keep retrying in the background. From now on, connecting counts as a recovery.
       this.#wasConnected = true;
     }
   }
@@ -185,7 +185,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     return diagnoseServers(serverCalls, { isCluster, waitReplicas, key, channel: this.#layout.channelOf(''), pattern });
   }
 
-  /** @throws LockConfigError if the server can't store locks. If INFO is denied, the problem surfaces at the first lock. */
+  /** @throws LockConfigError if the server can't store locks. If INFO is denied, the first lock request reveals the problem. */
   async #refuseUnfit(): Promise<void> {
     const infos = await Promise.all(
       this.#servers.serverCalls.map(async (call) => String(await call('info').catch(() => ''))),
@@ -215,7 +215,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#requests.close(new Error('The backend was closed.'));
-    // Wait for the end of this tick, when operations added during it are sent.
+    // Operations added in this tick are sent at its end, so wait for that.
     await new Promise<void>((resolve) => {
       nextTick(resolve);
     });

@@ -15,7 +15,7 @@ export interface Usage {
 }
 
 /**
- * Reports server settings that weaken the guarantee, as far as `INFO` and the ACL show them, and anything that couldn't
+ * Reports server settings that weaken the guarantee, if `INFO` and the ACL reveal them, and anything that couldn't
  * be checked. A message shared by several servers is reported only once.
  */
 export async function diagnoseServers(serverCalls: readonly ServerCall[], usage: Usage): Promise<Diagnostic[]> {

@@ -5,7 +5,7 @@ import { RedisBackend } from './redis-backend.js';
 /**
  * Locks on a single Redis server (6.2 or later), on the master that Sentinel reports, or on a Redis Cluster.
  *
- * The provider guarantees mutual exclusion, first-come, first-served order across all processes, and a fencing token with every grant. It supports
+ * The provider guarantees mutual exclusion, first-come-first-served order across all processes, and a fencing token with every grant. It supports
  * shared locks. A handoff to another process takes one round trip; between consecutive waiters in one process, it takes none. Waiters don't poll:
  * a process with waiters sends one command per second.
  *

@@ -17,7 +17,7 @@ interface SeenLock {
   readonly instances: readonly string[];
 }
 
-/** Lets operators list, inspect, and release the locks of all instances. */
+/** Lets operators list, inspect, and release all instances' locks. */
 export class RedisOperatorView {
   constructor(
     private readonly servers: RedisServers,
@@ -38,7 +38,7 @@ export class RedisOperatorView {
     return (await this.servers.shardOf(lock).batcher.run(lock, 'F', HEAVY)) === 1;
   }
 
-  /** Reads one page at a time, in small calls, so that the server can serve other clients in between. */
+  /** Reads one page at a time, in small calls, so the server can serve other clients in between. */
   async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<LockInfo> {
     const instances = new Map<string, string>();
     for await (const names of this.servers.scan(this.layout.patternOf(prefix))) {
@@ -98,7 +98,7 @@ export class RedisOperatorView {
     return found.map(({ info, token, instances, serverTime }) => ({
       ...info,
       instances: [...new Set(instances.map((id) => names.get(id) ?? id))],
-      // All holders of a shared or limited lock have the first one's token.
+      // All holders of a shared or limited lock have the first holder's token.
       since: info.mode === 'exclusive' ? timeOfToken(token, serverTime) : null,
     }));
   }
@@ -135,7 +135,7 @@ function readInspection(key: string, reply: unknown): SeenLock | null {
   };
 }
 
-/** Whether the error means that our script didn't write a key's value. */
+/** Whether the error means that a key's value wasn't written by our script. */
 function isForeign(error: unknown): error is Error {
   if (error instanceof SyntaxError) return true;
   return error instanceof Error && error.name === 'ReplyError' && /WRONGTYPE|user_script/.test(error.message);

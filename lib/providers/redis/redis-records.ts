@@ -4,7 +4,7 @@ import type { KeyLayout } from './key-layout.js';
 import type { RedisServers } from './redis-servers.js';
 import { recordsNotListed, recordUnavailable } from './unavailable.js';
 
-/** How long a record lives after its last write, in ms: 400 days, so that a yearly job's record survives. */
+/** How long a record lives after its last write, in ms: 400 days, so a yearly job's record survives. */
 const RECORD_TTL = String(400 * 86_400_000);
 const ANSWER = /^(\d{13})(?:=(.*))?$/s;
 /** How many records a listing reads in parallel. */
@@ -13,7 +13,7 @@ const READS = 32;
 /**
  * A namespace's job records, each stored as a string. Every operation is one script call, which also returns the server's time.
  *
- * A record is as durable as a lock. With `waitReplicas`, that many replicas have everything that was written or read. To ensure this, a read
+ * A record is as durable as a lock. With `waitReplicas`, everything written or read is on that many replicas. To ensure this, a read
  * also sets the expiry, because `WAIT` only covers writes on its own connection.
  */
 export class RedisRecords implements RecordStore {

@@ -58,7 +58,7 @@ export class RedisRequest implements Operation {
   #mayBeQueued = false;
   /** The oldest caller's arrival time, as sent with the last acquire. */
   #sentSince: number | undefined;
-  /** The oldest caller's arrival time that the position in the server's queue is based on. */
+  /** The oldest caller's arrival time, as used for the position in the server's queue. */
   #queuedSince: number | undefined;
   /** The number of callers in the last acquire. */
   #callers = 1;
@@ -288,7 +288,7 @@ export class RedisRequest implements Operation {
     request.signal.addEventListener('abort', this.#onAbort, { once: true });
   }
 
-  /** @param token the last token of a block with one for each of the `callers` */
+  /** @param token the last token of a block of `callers` tokens */
   #grant(token: bigint, callers: number, until: number, isFullLease: boolean): void {
     this.#token = token;
     this.#tokens = callers;

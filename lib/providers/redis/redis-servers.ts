@@ -4,13 +4,13 @@ import { type Connect, NotSent } from './client/redis-connection.js';
 import { CLUSTER_LOCK_SCRIPT, LOCK_SCRIPT, RECORD_SCRIPT } from './lua/lock-script.js';
 import { RedisServer, type ServerSettings, type ServersListener } from './redis-server.js';
 
-// How many keys one SCAN reads, which takes 0.5 to 0.9 ms on a busy machine.
+// How many keys to read per SCAN, which takes 0.5 to 0.9 ms on a busy machine.
 const PAGE = '500';
 
-/** Cluster: handles a rejected call to a shard. See `Redirect`. */
+/** In a Cluster, handles a rejected call to a shard. See `Redirect`. */
 export type RedirectOf = (shard: Shard, error: Error, sentAt: number) => Promise<void> | undefined;
 
-/** Locks with the same counter, channel, and server: all of a namespace's locks on a single server, or one bucket's in a Cluster. */
+/** Locks that share a counter, channel, and server: all of a namespace's locks on a single server, or one bucket's in a Cluster. */
 export class Shard {
   /** The channel on which this process receives notices about these locks. */
   readonly channel: string;
@@ -85,7 +85,7 @@ export abstract class RedisServers {
   /** All servers in use. */
   protected abstract get all(): readonly RedisServer[];
 
-  /** Rejects if any of them cannot be reached, but keeps reconnecting in the background. */
+  /** Rejects if any server is unreachable, but keeps trying to reconnect in the background. */
   abstract connect(): Promise<void>;
 
   /** For each server, a function that sends it a command. */
@@ -97,14 +97,14 @@ export abstract class RedisServers {
     );
   }
 
-  /** The shard of a lock or of any of our other Redis keys. */
+  /** The shard for a lock or any of our other Redis keys. */
   shardOf(lock: string): Shard {
     return (this.shards[this.isCluster ? this.settings.layout.bucketIn(lock) : 0] ?? this.shards[0]) as Shard;
   }
 
   /**
    * Scans all servers for keys that match a pattern, page by page. The result is complete unless a connection was
-   * re-established or a slot moved during the scan. Either is reported as `onUp` before the scan ends.
+   * re-established or a slot moved during the scan. Either triggers `onUp` before the scan ends.
    */
   async *scan(pattern: string): AsyncGenerator<readonly string[]> {
     // A disconnected shard's keys would be missing.
@@ -118,7 +118,7 @@ export abstract class RedisServers {
       } while (cursor !== '0');
     }
     if (!this.isCluster) return;
-    // A slot may have moved from a server not yet scanned to one already scanned. The slot's server reports that if we inspect a lock there.
+    // A slot may have moved from a server not yet scanned to one already scanned. Inspecting a lock in that slot reveals this.
     // We use the empty key, which no lock can have.
     await Promise.all(this.shards.map(({ batcher, counter }) => batcher.run(`${counter}:`, 'I', INSPECTION)));
   }

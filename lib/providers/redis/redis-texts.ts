@@ -7,7 +7,7 @@ import { holderIn, readHolders } from './wire.js';
 const INSTANCE_NAMES_KEPT = 86_400_000;
 
 /**
- * Texts that processes publish on the server for each other, each a string with an expiry: instance names, holders'
+ * Texts that processes share through the server, each stored as a string with an expiry: instance names, holders'
  * trace labels, and what a process's callers are waiting for. They are read and written with plain commands, so they add no load to the lock script.
  */
 export class RedisTexts implements WaitBoard {
@@ -30,7 +30,7 @@ export class RedisTexts implements WaitBoard {
   }
 
   /**
-   * Stores the label, prefixed with the id of the lock holder's request. The lock has the same id, so a reader can ignore
+   * Stores the label, prefixed with the id of the lock holder's request. The lock contains the same id, so a reader can ignore
    * an earlier holder's label, and releases don't have to delete it. A failure is not reported, because the lock doesn't
    * depend on the label.
    */
@@ -75,7 +75,7 @@ export class RedisTexts implements WaitBoard {
     return Number(seconds) * 1_000 + Math.floor(Number(micros) / 1_000);
   }
 
-  /** Includes the provider's name, because two providers in one application may share a server and a namespace. */
+  /** Includes the provider's name because two providers in one application may share a server and a namespace. */
   #waitsOf(instance: string): string {
     return this.layout.textOf('waits', `${instance}:${this.provider}`);
   }

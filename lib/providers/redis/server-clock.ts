@@ -1,8 +1,9 @@
 /**
  * Estimates the earliest time, on this process's monotonic clock, at which something happened at the server.
  *
- * A message about a grant doesn't show how long it was in flight. But a command whose reply contains the server's time ran after it was sent. So a
- * grant that the server dates `d` later happened at least `d` after that command was sent, minus 1 % for different
+ * A message about a grant doesn't show how long it was in flight. But a command whose reply contains the server's time
+ * ran after it was sent. So a grant whose server time is `d` later happened at least `d` after that command was sent,
+ * minus 1 % for different
  * clock speeds. Two machines' clocks are never compared: both times come from the same server.
  */
 export class ServerClock {
@@ -17,7 +18,7 @@ export class ServerClock {
     this.#known = true;
   }
 
-  /** Drops the observation, because the next connection may be to another server. */
+  /** Drops the observation because the next connection may be to another server. */
   forget(): void {
     this.#known = false;
   }

@@ -4,7 +4,7 @@ import { isReplyError, type RedisConnection } from './client/redis-connection.js
 
 /** Reacts to subscription events. */
 export interface SubscriptionListener {
-  /** The subscription is listening: for the first time, or again after messages may have been missed. */
+  /** The subscription is listening, for the first time or again after messages may have been missed. */
   onListening(): void;
   /** A Cluster server doesn't have a channel's slot, or has lost it and ended the subscription. */
   onRefused?(): void;
@@ -60,7 +60,7 @@ export class Subscription extends OpenConnection {
     return this.#channels.includes(channel);
   }
 
-  /** Reconnects, unless it is already down: the address may now point to another server. */
+  /** Reconnects unless already down, because the address may now point to another server. */
   reconnect(): void {
     if (!this.isReady) return;
     this.isReady = false;

@@ -29,14 +29,14 @@ export function recordsNotListed(provider: string, cause: unknown): LockError {
   return errorOf(`Could not list all records of provider "${provider}"`, otherwise, { provider, cause });
 }
 
-/** The error if no connection could be made at startup. */
+/** The error for a failed connection at startup. */
 export function notConnected(provider: string, cause: unknown): LockError {
   const otherwise = `it is not responding${inBrackets(cause)}. Check its address and credentials, and that it is up.`;
   return errorOf(`Lock provider "${provider}" cannot reach Redis`, otherwise, { provider, cause });
 }
 
 /**
- * Makes a `LockUnavailableError` for an outage, or a {@link LockConfigError} that explains a definite refusal by Redis.
+ * Creates a `LockUnavailableError` for an outage, or a {@link LockConfigError} that explains a definite refusal by Redis.
  *
  * @param otherwise the reason if Redis didn't refuse anything
  */

@@ -17,7 +17,7 @@ export class NotReplicated extends Error {
 /**
  * Sends commands, and delivers their replies once `replicas` replicas have acknowledged the writes.
  *
- * `WAIT` covers the writes on its own connection and blocks it, so a separate one is needed. Commands are sent in batches, each
+ * `WAIT` covers its own connection's writes and blocks that connection, so a separate one is needed. Commands are sent in batches, each
  * followed by one `WAIT`. Commands that arrive in the meantime go into the next batch.
  */
 export class WaitConnection extends CommandConnection {
@@ -35,7 +35,7 @@ export class WaitConnection extends CommandConnection {
     this.#limit = settings.commandTimeout;
   }
 
-  /** Limits the next `WAIT` to a quarter of `lease`, so that most of the lease is left for the task. */
+  /** Limits the next `WAIT` to a quarter of `lease`, so most of the lease is left for the task. */
   limit(lease: number): void {
     this.#limit = Math.min(this.#limit, lease / 4);
   }

@@ -51,7 +51,7 @@ export function encodeTryAcquire(request: AcquireRequest, callers: number, leave
   return [after === '' ? code : `${code}:${after}`, request.id, wholeMs(request.lease)];
 }
 
-/** A renewal or, with the request's `minHold`, a confirmation. */
+/** A renewal, or a confirmation if called with the request's `minHold`. */
 export function encodeRenewal(request: AcquireRequest, lease: number, minHold = 0): OperationArguments {
   return [`C${minHold > 0 ? wholeMs(minHold) : ''}${termsOf(request)}`, request.id, wholeMs(lease)];
 }
@@ -72,7 +72,7 @@ function kindOf({ mode, minHold }: AcquireRequest, callers: number): keyof typeo
   return callers > 1 ? 'several' : 'exclusive';
 }
 
-/** The provisional lease, marked `m` if the request has a `minHold`, because its grant can't be passed to another of the process's callers. */
+/** The provisional lease, marked `m` if the request has a `minHold`, because then the grant can't be passed to another caller in the process. */
 function provisionalOf({ lease, minHold }: AcquireRequest): string {
   return wholeMs(Math.min(lease, PROVISIONAL)) + (minHold > 0 ? 'm' : '');
 }
@@ -88,7 +88,7 @@ function callersOf({ minHold }: AcquireRequest, callers: number): string {
   return callers > 1 ? `::${callers}` : '';
 }
 
-/** Whole milliseconds for the script, rounded up: the server may safely keep a lock longer than we rely on it. */
+/** Rounds up to whole milliseconds for the script: the server may safely keep a lock longer than we rely on it. */
 function wholeMs(duration: number): string {
   return String(Math.ceil(duration));
 }
@@ -185,11 +185,11 @@ export function readFreeIn(text: string): { readonly holder: string; readonly fr
 
 /** The value of a lock with one holder: `p` or `w`, token, holder; `m`, token, time, holder; or `c`, token, time, process, holder. */
 const EXCLUSIVE = /^(?:[pw]\d{16}|m\d{29}|c\d{29}[0-9a-f]{12})([0-9a-f]{32})$/;
-/** The value of a lock with readers. Each reader's record contains `h` and holder, or `c`, process, and holder. */
+/** The value of a lock with readers. Each reader's record contains `h` and the holder, or `c`, the process, and the holder. */
 const SHARED = /^s\d{16}$/;
 const READER = /^(?:h|c[0-9a-f]{12})([0-9a-f]{32})$/;
 
-/** Reads the id of the only request that holds a lock with this value; `undefined` if there is no holder, or more than one. */
+/** Reads the id of the only request that holds a lock with this value; `undefined` if there isn't exactly one holder. */
 export function holderIn(value: unknown): string | undefined {
   return EXCLUSIVE.exec(String(value))?.[1];
 }

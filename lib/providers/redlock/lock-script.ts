@@ -45,7 +45,7 @@ export function roundDigits(round: number): string {
   return String(round).padStart(ROUND_DIGITS, '0');
 }
 
-/** Whole milliseconds for the script, rounded up: a node may safely keep a vote longer than we rely on it. */
+/** Rounds up to whole milliseconds for the script: a node may safely keep a vote longer than we rely on it. */
 export function wholeMs(duration: number): string {
   return String(Math.ceil(duration));
 }
@@ -58,19 +58,19 @@ export interface Vote {
   readonly least: number;
   /** Whether the node has a counter, and thus knows the tokens granted earlier. */
   readonly remembers: boolean;
-  /** Milliseconds until the vote ends. */
+  /** Milliseconds until the vote expires. */
   readonly left: number;
 }
 
 // 0 or 1, a vote, a vote's round, or the reply to `I`.
 const ANSWER = /^(?:[01]|[+?]\d{32}\d{1,15}|\d{12}|[^]{32}\d{16}-?\d{1,15})$/;
 
-/** Whether the reply has a valid form. Otherwise, it counts as a node fault: if a parser threw, the process would crash. */
+/** Whether the reply is well-formed. If not, it counts as a node fault: a parser that threw would crash the process. */
 export function isAnswer(reply: unknown): boolean {
   return (typeof reply === 'number' || typeof reply === 'string') && ANSWER.test(String(reply));
 }
 
-/** Reads a reply to `V` other than 0 and 1. */
+/** Reads a reply to `V` other than 0 or 1. */
 export function readVote(reply: string): Vote {
   return {
     written: Number(reply.slice(1, 1 + TOKEN_DIGITS)),

@@ -18,7 +18,7 @@ const CLUSTERED =
 export interface RedlockCommand {
   readonly lock: string;
   readonly args: OperationArguments;
-  /** The votes of the request that the operation belongs to. */
+  /** The votes of the operation's request. */
   readonly votes?: Votes | undefined;
   /** Whether a caller is still waiting for the outcome. Default true. If false, no vote is requested. */
   readonly isOpen?: boolean;
@@ -37,9 +37,9 @@ export class RedlockNode implements ConnectionListener {
   /** Has a connection only while the node is ready. */
   readonly #batcher: Batcher;
   readonly #probation: Probation | undefined;
-  /** Releases that failed on this node and are resent when it is back. */
+  /** Releases that failed on this node and are resent once it's back. */
   readonly #pending = new PendingReleases();
-  /** Stands in for any pending release's votes: a vote was requested from this node. */
+  /** Replaces a resent release's votes: it records that this node was asked for one. */
   readonly #sentHere = new Votes();
   #refusal: unknown;
   #identified = Promise.resolve();
@@ -50,7 +50,7 @@ export class RedlockNode implements ConnectionListener {
     private readonly settings: RedlockSettings,
     private readonly layout: RedlockKeyLayout,
     connection: RedisConnection,
-    /** The index of this node, starting at 0. */
+    /** This node's index, starting at 0. */
     readonly index: number,
     private readonly all: readonly RedlockNode[],
     private readonly onChange: () => void,
@@ -91,7 +91,7 @@ export class RedlockNode implements ConnectionListener {
     return this.#refusal ?? this.#connection.cause;
   }
 
-  /** Resolves when the node is ready or has refused. Rejects if it can't be reached, and keeps reconnecting in the background. */
+  /** Resolves when the node is ready or has refused. Rejects if it's unreachable, but keeps trying to reconnect in the background. */
   async connect(): Promise<void> {
     await this.#connection.connect();
     await this.#identified;
@@ -123,7 +123,7 @@ export class RedlockNode implements ConnectionListener {
       return;
     }
     const fail = (cause: unknown) => {
-      // Kept even if the node is down for longer than any lease: it may only be frozen, with vote requests still to be read.
+      // Kept even if the node is down for longer than any lease: it may only be frozen, with vote requests still unread.
       if (isRelease(command) && votes?.isSentTo(this.index) === true) this.#pending.add(command);
       command.onFault?.(cause);
     };
@@ -231,7 +231,7 @@ export class PendingReleases {
     }
   }
 
-  /** Removes and returns all of them, to be resent. */
+  /** Removes and returns all releases, to be resent. */
   take(): RedlockCommand[] {
     const all = [...this.#byHolder.values()];
     this.#byHolder.clear();

@@ -10,7 +10,7 @@ import { roundDigits } from './lock-script.js';
 import { type RedlockCommand, RedlockNode } from './node.js';
 import type { RedlockSettings } from './redlock-options.js';
 
-/** The share of a lease that a node may take to reply, so that most of the lease is left after a round. */
+/** The share of a lease that a node may take to reply, so most of the lease is left after a round. */
 const SHARE_OF_LEASE = 0.1;
 
 /** Why a poll failed, and how many nodes definitely refused it. */
@@ -97,7 +97,7 @@ export class RedlockNodes {
 
   /** Sends a command to all nodes at the end of this tick. Commands stay in order. */
   send(command: RedlockCommand): void {
-    // Silent nodes come last: each send takes time, and the responsive nodes should work in the meantime.
+    // Send to silent nodes last: each send takes time, during which responsive nodes can already work.
     for (const node of [...this.all].sort((one, other) => one.unanswered - other.unanswered)) node.send(command);
   }
 
@@ -180,7 +180,7 @@ const RECENT = 60_000;
  *
  * A token must be larger than all earlier ones, and a majority must know it before it is used. Querying the nodes and then writing the largest
  * reply back takes two round trips. If the vote requests already carry a token that is larger than the counters of a majority, one round trip
- * is enough. The estimate grows with the clock, from the last agreed token, so tokens stay close to the time of their grants. It
+ * is enough. Starting from the last agreed token, the estimate grows with the clock, so tokens stay close to their grant times. It
  * doesn't have to be right: if a node knows a larger token, it returns that, and the round takes two round trips.
  */
 class Tokens {

@@ -49,7 +49,7 @@ export abstract class Poll<T> implements RedlockCommand {
     const { clock } = this.nodes;
     this.sentAt = clock.now();
     this.#timer = clock.setTimer(() => {
-      // After the event loop was blocked, timers run before sockets are read. Give replies that have already arrived a chance.
+      // After the event loop was blocked, timers run before sockets are read. Let replies that have already arrived be read first.
       this.#timer = clock.setTimer(() => {
         this.isTimedOut = true;
         this.cause ??= new Error('No answer in time.');

@@ -5,7 +5,7 @@ import { isReplyError } from '../redis/client/redis-connection.js';
 /**
  * With `delayedRestart`, decides when a node may vote.
  *
- * A node may have lost a vote that it cast before it started. Any such vote has expired once a process has observed the server's current run for
+ * A node may have lost a vote it cast before its current run. Any such vote has expired once a process has observed the server's current run for
  * `maxLease`. We measure that time on our own monotonic clock, because the server's uptime follows its wall clock,
  * which jumps when corrected after a boot. At the end, this process stores the run's id on the node, so later processes
  * don't have to wait again.
@@ -44,13 +44,13 @@ export class Probation {
     if (!isNoted) this.#noteLater(`${runId} ${this.maxLease}`);
   }
 
-  /** Stops the timer, because the connection was lost or closed. */
+  /** Stops the timer because the connection was lost or closed. */
   stop(): void {
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#timer = undefined;
   }
 
-  /** Reads the result on the node; '' if the ACL denies access to the key. */
+  /** Reads the result from the node; '' if the ACL denies access to the key. */
   async #note(): Promise<string> {
     try {
       return String(await this.connection.call('get', this.runKey));

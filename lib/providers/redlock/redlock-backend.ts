@@ -25,7 +25,7 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
   readonly capabilities: LockCapabilities;
   readonly commandTimeout: number;
   readonly #layout: RedlockKeyLayout;
-  /** Private, because `util.inspect` would otherwise show a password. */
+  /** Private because `util.inspect` would otherwise show a password. */
   readonly #settings: RedlockSettings;
   readonly #nodes: RedlockNodes;
   readonly #waiting = new WaitingRequests();

@@ -4,7 +4,7 @@ import type { RedlockNodes } from './nodes.js';
 import { type RedlockGrant, Round } from './round.js';
 import { Votes } from './votes.js';
 
-// The pause after a failed round is random, within a window that doubles. Since a round takes about a millisecond,
+// After a failed round, the pause is random within a window that doubles. Since a round takes about a millisecond,
 // requests that have split the votes then retry at different times, and a request that has waited a long time retries
 // about eight times a second.
 const FIRST_WINDOW = 16;
@@ -12,7 +12,7 @@ const LARGEST_WINDOW = 250;
 // The last round starts this many ms before the wait ends, so as not to miss a key that becomes free near the end.
 const LAST_ROUND = 20;
 
-/** Requests a majority of the votes, in rounds while its callers wait, and then holds the grant. */
+/** Requests a majority of the votes in rounds while its callers wait, then holds the grant. */
 export class RedlockRequest {
   readonly votes = new Votes();
   grant: RedlockGrant | undefined;
@@ -62,7 +62,7 @@ export class RedlockRequest {
     this.#pausing?.abort();
   }
 
-  /** Ends the request, because its callers have left or its release is being sent. No further votes may be requested. */
+  /** Ends the request because its callers have left or its release is being sent. No further votes may be requested. */
   leave(): void {
     this.#hasLeft = true;
     this.#round?.end();

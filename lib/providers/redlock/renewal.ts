@@ -6,10 +6,11 @@ import type { RedlockRequest } from './redlock-request.js';
 import type { RedlockGrant } from './round.js';
 
 /**
- * Checks whether a majority of the nodes still has votes that count. If so, all votes acknowledged before it was sent count as well.
+ * Checks whether a majority of the nodes still has votes that count. If so, all votes acknowledged before this check was sent count, too.
  *
- * A vote acknowledged after the grant triggers a recount immediately. If it had to wait for the next renewal, up to a third of the lease,
- * a node that restarts empty in the meantime would end the hold, even though a majority still has votes for it.
+ * A vote acknowledged after the grant triggers a recount immediately. If the vote had to wait up to a third of the
+ * lease for the next renewal, a node that restarts empty in the meantime would end the hold, even though a majority
+ * still has votes for it.
  */
 class Recount extends Poll<Agreement> {
   readonly #acknowledgedBefore: readonly (string | undefined)[];

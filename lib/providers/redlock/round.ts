@@ -9,7 +9,7 @@ import { recount } from './renewal.js';
 
 type RoundOutcome = 'elected' | 'busy' | 'forgetful' | 'unavailable';
 
-/** A grant, and the time until which its key must stay locked even if the holder ends (`minHold`). */
+/** A grant, and the time until which its key must stay locked even if the hold ends (`minHold`). */
 export interface RedlockGrant extends Grant {
   readonly keptUntil: number;
 }
@@ -17,7 +17,7 @@ export interface RedlockGrant extends Grant {
 /**
  * One round of a request: votes are requested from all nodes in parallel, and a majority grants the lock.
  *
- * Mutual exclusion: two majorities that exist at the same time share a node, and a node votes for one holder only.
+ * Mutual exclusion: two majorities that exist at the same time share a node, and a node votes for only one holder.
  *
  * Tokens grow: before a lock is granted, its token is written into the votes of a majority and into the counters of
  * those nodes. A later holder's majority shares a node with them. That node could cast its new vote only after the old
@@ -91,7 +91,7 @@ export class Round extends Poll<RoundOutcome> {
     return this.#grant(token - followers, followers);
   }
 
-  /** Ends the round as `busy`, because the callers have left. Votes that still arrive are cleaned up. */
+  /** Ends the round as `busy` because the callers have left. Votes that still arrive are cleaned up. */
   end(): void {
     this.settle('busy');
   }
@@ -107,7 +107,7 @@ export class Round extends Poll<RoundOutcome> {
     return this.isAnswered ? 'busy' : 'unavailable';
   }
 
-  /** The largest token that a node has returned. */
+  /** The largest token returned by any node. */
   get largest(): number {
     return Math.max(...this.#received.map(({ written, least }) => Math.max(written, least)));
   }
@@ -121,7 +121,7 @@ export class Round extends Poll<RoundOutcome> {
   }
 
   /**
-   * A vote that arrives after the grant counts if it carries the grant's token: the node knew no larger token, so its
+   * A vote that arrives after the grant counts if it carries the grant's token: the node didn't know a larger one, so its
    * vote didn't contribute to any other grant in between. Any other vote needs a recount.
    */
   protected override onLate(reply: unknown, node: number): void {
@@ -176,7 +176,7 @@ export class Round extends Poll<RoundOutcome> {
     };
   }
 
-  /** How long after `sentAt` a majority of the votes lasts, in ms. */
+  /** How long a majority of the votes lasts after `sentAt`, in ms. */
   #lasting(): number {
     const left = this.#received.map((vote) => Math.min(vote.left, this.#kept)).sort((a, b) => b - a);
     return left[this.nodes.majority - 1] ?? 0;

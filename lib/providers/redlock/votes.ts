@@ -1,13 +1,13 @@
 /**
- * Records a request's votes. A node is identified by its index, and a vote by its round, which the node stores with it:
- * a lost and restored vote has a different round.
+ * Records a request's votes. A node is identified by its index, and a vote by its round, which the node stores with it,
+ * so a lost and restored vote has a different round.
  *
  * Only votes that count can renew a lock. The grant's votes count. A later vote counts once a renewal or recount sent
  * after its acknowledgment has succeeded without it: then a majority and this vote existed at the same time. If it
  * counted earlier, a hold
  * could come back to life after another caller had held the lock (`test/redlock/vote-model.ts` finds the sequence).
  *
- * The lists are indexed by node. Each request has one of these objects, and a list is smaller than a `Map`.
+ * Each request has such an object, so it uses lists indexed by node: a list is smaller than a `Map`.
  */
 export class Votes {
   /** Whether the release was sent. No vote may be requested after that. */
@@ -16,7 +16,7 @@ export class Votes {
   readonly #acknowledged: string[] = [];
   readonly #counted: string[] = [];
 
-  /** A vote in this round is requested from the node. */
+  /** The node is asked to vote in this round. */
   requested(node: number, round: string): void {
     this.#sent[node] = round;
   }

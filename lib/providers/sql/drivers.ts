@@ -18,7 +18,7 @@ export interface SqlServerSettings {
  * connections with their own time limits, and waiters in a pool would block the application. The configuration is read
  * for each connection, so a getter may return a rotated password.
  */
-// The URL is last: most users pass one, and for a mismatch, the compiler's error describes the last member.
+// The URL is last because most users pass one, and the compiler's mismatch error describes the last member.
 export type SqlConnectionOptions =
   /**
    * The configuration for `new Client(…)` of `pg`, including TLS, a socket, or a function that returns the password.

@@ -65,7 +65,7 @@ export interface SqlRowLockOptions extends SqlSessionLockOptions {
   /**
    * Statements to run first on each connection used for locks, such as `SET TIME ZONE 'UTC'`: whatever the application
    * sets on its own connections and expects from `sqlClientOf(lock)` or `entityManagerOf(lock)`. The isolation level
-   * and time limits are set afterward. If the server rejects one, the application doesn't start. Default none.
+   * and time limits are set afterward. If the server rejects one, the application fails to start. Default none.
    */
   readonly connectionInitSql?: readonly string[] | undefined;
 }
@@ -78,7 +78,7 @@ export interface SqlVersionLockOptions extends SqlLockOptions {
   readonly maxConnections?: number | undefined;
 }
 
-/** The options for all kinds of SQL locks, because applications use one options object for all of them. */
+/** All SQL lock options together, because applications use one options object for every kind. */
 const OPTIONS = {
   table: tableName(),
   synchronize: flag().or(false),

@@ -40,13 +40,13 @@ export type SqlVersionLockProviderOptions = SqlVersionLockOptions & SqlConnectio
 /**
  * Leases in rows of a table, with a version column as the fencing token. For MySQL, MariaDB, and Postgres.
  *
- * It guarantees mutual exclusion as long as there is one writer whose wall clock doesn't jump. Each operation is a
+ * It guarantees mutual exclusion as long as there is only one writer whose wall clock doesn't jump. Each operation is a
  * single statement that compares the row with what was read before and updates it using the database's clock. Rows are
  * kept, so versions survive releases, crashes, and restarts. Locks don't use a connection while held or waited for.
  * A holder notices a loss by its deadline.
  *
  * Mutual exclusion can break with several writers, each with its own clock and rows (rejected at startup); if the
- * database's clock jumps (if forward, leases end early; if backward, they last longer, but tokens still grow); or if a
+ * database's clock jumps (if forward, leases expire early; if backward, they last longer, but tokens still grow); or if a
  * failover or a backup loses committed rows. As with any lease, a process may also pause between its last check and a
  * write, so compare tokens when you write.
  */
@@ -73,7 +73,7 @@ export type SqlAdvisoryLockProviderOptions = SqlSessionLockOptions & SqlConnecti
  * Locks that the server keeps for a connection, without a table: `GET_LOCK` on MariaDB 10.6 and MySQL 8.0.1 or later,
  * and session-level advisory locks (exclusive and shared) on Postgres 14 or later.
  *
- * It guarantees mutual exclusion as long as there is one server. A process that freezes or is cut off loses the lock
+ * It guarantees mutual exclusion as long as there is only one server. A process that freezes or is cut off loses the lock
  * after the session guard (default 30 s), and knows so by then. A process that dies loses it immediately. Among
  * processes there is no strict order, but a waiter that has waited longer is usually next.
  *

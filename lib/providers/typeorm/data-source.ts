@@ -94,7 +94,7 @@ function assertOpens(driver: unknown, part: string, name: string): void {
   );
 }
 
-/** Clients are created on the primary, as they are in TypeORM's own pool. */
+/** Clients are created on the primary, as in TypeORM's own pool. */
 function postgresSource(dataSource: DataSource): PostgresSource {
   let driver: PostgresDriver | undefined;
   return {

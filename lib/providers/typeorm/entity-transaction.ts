@@ -128,7 +128,7 @@ export class EntityTransaction extends LentTransaction {
  * The transaction is READ COMMITTED. Don't end it yourself, and don't run anything in it that commits implicitly (DDL
  * and TRUNCATE on MySQL). Otherwise,
  * the lock is lost: immediately if the server's response shows it, otherwise at the next heartbeat, and before the COMMIT at
- * the latest. Writes made before this is detected are committed without the lock.
+ * the latest. Writes made before the loss is detected are committed without the lock.
  *
  * The lock is lost if a single statement takes longer than the session guard. For a lock taken with `acquire`,
  * `lock.release()` commits, no matter what happened before.

@@ -1,6 +1,6 @@
 import type { Session } from './session.js';
 
-/** How long to keep unused folders: creating one costs a write, so a lock that comes and goes should keep its folder. */
+/** How long to keep unused folders: creating one costs a write, so a lock used on and off should keep its folder. */
 const KEEP_FOR_MS = 5_000;
 const MAX_FOLDERS = 10_000;
 const REMOVALS_PER_BATCH = 200;

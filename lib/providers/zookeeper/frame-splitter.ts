@@ -6,7 +6,7 @@ const LONGEST = 2 ** 28;
 /** The size of each message's length prefix, in bytes. */
 const PREFIX = 4;
 
-/** Splits the byte stream of a connection into messages. */
+/** Splits a connection's byte stream into messages. */
 export class FrameSplitter {
   #chunks: Buffer[] = [];
   #length = 0;

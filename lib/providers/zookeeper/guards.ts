@@ -1,4 +1,4 @@
-/** Reads a node and sets a watch, so that its removal is noticed. Resolves to whether the node exists. */
+/** Reads a node and sets a watch to detect its removal. Resolves to whether the node exists. */
 type Check = () => Promise<boolean>;
 
 const MAX_CONCURRENT_CHECKS = 100;

@@ -3,7 +3,7 @@ import type { Folders } from './folders.js';
 import type { Session } from './session.js';
 import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 
-// Another process may remove the empty folder between our two requests, but it is unlikely to do so this many times in a row.
+// Another process may remove the empty folder between our two requests, but is unlikely to do so this many times in a row.
 const TRIES = 10;
 
 /**
@@ -115,7 +115,7 @@ export class LockNode {
 
   /**
    * Removes the node and resolves to whether it existed. If it rejects, call it again until it resolves or the session
-   * ends. A refusal is final and is rethrown without another request, because many retries would only load the server.
+   * ends. A refusal is final and is rethrown without another request, because retries would only load the server.
    */
   async remove(): Promise<'removed' | 'missing'> {
     if (this.#refusal) throw this.#refusal;

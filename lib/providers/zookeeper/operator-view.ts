@@ -135,7 +135,7 @@ export class OperatorView {
       instances.set(id, name);
       return name;
     });
-    // The time of the grant isn't recorded. The node contains only the time of the request.
+    // The time of the grant isn't recorded. The node contains only the request time.
     return { ...held.info, instances: [...new Set(await Promise.all(names))], since: null };
   }
 

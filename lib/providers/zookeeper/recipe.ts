@@ -81,7 +81,7 @@ class Recipe {
     return this.#nodeOf(name).mode;
   }
 
-  /** The usage of a limited lock; undefined for other modes. */
+  /** A limited lock's usage; undefined for other modes. */
   usageOf(holders: readonly string[]): { readonly limit: number; readonly used: number } | undefined {
     const terms = holders.flatMap((name) => this.#nodeOf(name).terms ?? []);
     if (terms.length === 0) return undefined;

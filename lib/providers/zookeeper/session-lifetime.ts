@@ -3,7 +3,7 @@ import { validUntil } from '../../core/toolkit/validity.js';
 /**
  * The fraction of the timeout for which a session is guaranteed to live after an acknowledged write was sent.
  *
- * Two thirds, because a follower reports its sessions to the leader only when it answers the leader's pings, every half
+ * Two thirds, because a follower reports its sessions to the leader only when it responds to the leader's pings, every half
  * tick, and not with the writes that it forwards (3.8: only `LearnerHandler` calls `touch`; `submitLearnerRequest` does
  * not). If it is cut off just after a write was acknowledged, its last report is half a tick old, and may have followed
  * a pause in which we sent nothing. We send something every sixth of the timeout, so with sessions of at least two
@@ -13,8 +13,7 @@ const GUARANTEED = 2 / 3;
 /** A pause longer than this fraction of the timeout means that the event loop was blocked or the process stopped. */
 const PAUSE = 1 / 4;
 /**
- * Within this fraction of the timeout, a follower answers the leader's next ping: half a tick for a session of two
- * ticks.
+ * Within this fraction of the timeout, a follower responds to the leader's next ping: half a tick for a two-tick session.
  */
 const REPORTED_WITHIN = 1 / 4;
 

@@ -116,7 +116,7 @@ export class Session implements ClientListener {
     return this.#state === 'over';
   }
 
-  /** Changes with every connection, because a new one ends the watches of the previous one. */
+  /** Changes with every connection, because a new connection ends the previous one's watches. */
   get connection(): number {
     return this.#connections;
   }
@@ -270,7 +270,7 @@ export class Session implements ClientListener {
     } catch (error) {
       // An operator removed the node.
       if (!isFailure(error, 'no-node')) throw error;
-      // The error also came from the leader, but without its time. An observer doesn't start jobs, so its own clock
+      // The error also came from the leader, but without the leader's time. An observer doesn't start jobs, so its own clock
       // is good enough.
       if (this.isObserver) return this.clock.wallTime();
       await this.makePath(this.beats);

@@ -59,7 +59,7 @@ const MAX_ROUND_DELAY_MS = 250;
 const REFUSED = { first: 250, most: 5_000 };
 /** A connection that ends sooner than this counts as a failed attempt. */
 const SHORT_CONNECTION_MS = 1_000;
-/** How long a server may take to accept a connection and the session, since one of several may hang. At most a quarter of the session timeout. */
+/** How long a server may take to accept a connection and the session, because any server may hang. At most a quarter of the session timeout. */
 const CONNECT_TIMEOUT_MS = 2_000;
 /**
  * The first round takes at most this fraction of the startup timeout, even if all servers but the last hang. Each subsequent
@@ -100,7 +100,7 @@ export class SocketClient implements ZooKeeperClient {
   #greetedAt = 0;
   /** How many connection attempts in a row were rejected by a server or prevented by invalid options. */
   #refusals = 0;
-  /** Why the last connection could not be attempted: invalid options. */
+  /** The options error that prevented the last connection attempt. */
   #misconfigured: ZooKeeperFailure | undefined;
   /** The latest response on this connection, if it was a refusal. */
   #refusal: ZooKeeperFailure | undefined;
@@ -110,7 +110,7 @@ export class SocketClient implements ZooKeeperClient {
   readonly #open: OpenRequest[] = [];
   /** This tick's requests, sent together because one packet is cheaper than several. */
   #unsent: Buffer[] = [];
-  /** By path. No path is watched for both content and children, because locks are one level below their folders. */
+  /** Keyed by path. No path is watched for both content and children, because locks are one level below their folders. */
   readonly #watches = new Map<string, Set<() => void>>();
   readonly #content: Buffer;
   readonly #acl: readonly Field[];
@@ -224,7 +224,7 @@ export class SocketClient implements ZooKeeperClient {
         isFresh = !isShort || !wasShort;
         wasShort = isShort;
       }
-      // If our own options are invalid, trying other servers makes no difference.
+      // If our own options are invalid, trying other servers won't help.
       if (isFresh || this.#misconfigured) rest = [];
       const isRoundOver = rest.length === 0 && !isFresh;
       this.listener.onDisconnected(this.#misconfigured ?? (lost ? (this.#refusal ?? lost) : servers.failure()));

@@ -50,7 +50,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
   readonly capabilities: LockCapabilities;
   readonly casStore: CasStore;
   readonly records: RecordStore;
-  /** 0, because the session's heartbeats check the connection even while it is idle. */
+  /** 0, because the session's heartbeats check the connection even while idle. */
   readonly commandTimeout = 0;
   /** Private, because `util.inspect` would show the credentials. */
   readonly #settings: ZooKeeperSettings;
@@ -59,11 +59,11 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
   readonly #operatorView: OperatorView;
   /** Requests that may still have a node on the servers. */
   readonly #requests = new Set<ZooKeeperRequest>();
-  /** The total for all requests. */
+  /** The requests' total path size. */
   #pathBytes = 0;
   #hasSession = false;
   #endConnect: ((isUp: boolean) => void) | undefined;
-  /** Until then, the result of `connect` tells the core about the connection. */
+  /** While false, the result of `connect` tells the core about the connection. */
   #hasConnected = false;
   #isClosing = false;
   /** The last refusal that was logged or thrown. Reset after a session that lived long enough. */

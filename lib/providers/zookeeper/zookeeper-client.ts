@@ -6,14 +6,14 @@ export interface ZooKeeperClient {
   readonly sessionTimeout: number;
   /** When the last response arrived. */
   readonly heardAt: number;
-  /** When the server began leaving requests unanswered; undefined if all are answered. */
+  /** When the server began leaving requests unanswered; undefined if all have been answered. */
   readonly silentSince: number | undefined;
   /**
    * Deadline of the current connection attempt or name lookup. After that, `reconnect` moves on to the next server.
    * Undefined while connected and between two attempts.
    */
   readonly tryUntil: number | undefined;
-  /** How many addresses the connect string resolves to, as far as is known. */
+  /** How many addresses the connect string resolves to, as far as known. */
   readonly addresses: number;
 
   /** Connects, and reconnects automatically until `close`. */
@@ -93,7 +93,7 @@ export interface ClientListener {
    * attempt
    */
   onDisconnected(cause: ZooKeeperFailure): void;
-  /** The session has ended, and this client with it. */
+  /** The session has ended, and so has this client. */
   onExpired(): void;
   /** The server rejected this client and closed the session. The client has stopped. */
   onRefused(cause: Error): void;

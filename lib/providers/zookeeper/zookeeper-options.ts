@@ -51,12 +51,12 @@ export interface ZooKeeperLockProviderOptions {
   /**
    * The Curator recipe that the nodes follow, for Java and Python services that use the same locks.
    *
-   * - `read-write` (default): `InterProcessReadWriteLock`. An exclusive lock is its write lock.
+   * - `read-write` (default): `InterProcessReadWriteLock`. Exclusive locks use its write lock.
    * - `mutex`: `InterProcessMutex`. It doesn't support shared locks, because it ignores readers.
    *
    * Both support limited locks. Curator treats each limited holder as an exclusive one.
    *
-   * As in Curator, the two recipes don't see each other, so all services that share a key must use the same one.
+   * As in Curator, the two recipes don't see each other's locks, so all services that share a key must use the same one.
    */
   readonly recipe?: 'read-write' | 'mutex' | undefined;
   /** This client's identity for ACLs: `{ scheme?, credentials }`. Default: none. */
@@ -133,7 +133,7 @@ export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSet
     example: "new ZooKeeperLockProvider({ connectString: 'zk1:2181,zk2:2181' })",
   };
   const { connectString, tls, auth, acl = [auth ? OWNER : EVERYBODY], ...settings } = read(owner, options, OPTIONS);
-  // The server combines the permissions of all entries that match the client. Which ones match isn't known here.
+  // The server combines the permissions of all entries that match the client. We can't tell here which ones match.
   const granted = acl.map(({ permissions }) => permissions).join('');
   if (!NEEDED.every((permission) => granted.includes(permission))) {
     refuse(

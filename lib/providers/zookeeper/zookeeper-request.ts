@@ -69,7 +69,7 @@ export class ZooKeeperRequest {
         else reject(this.context.unavailable(request.key, noConnection()));
         this.#wake();
       };
-      // Listens only once the request is queued. Creating a signal is expensive, and a free lock needs none: until then, each step is short.
+      // Listens only once the request is queued. Creating a signal is expensive, and a free lock doesn't need one: until then, each step is short.
       const listen = () => {
         if (signal) return;
         signal = request.signal;
@@ -85,7 +85,7 @@ export class ZooKeeperRequest {
     });
   }
 
-  /** Called after a reconnect or with a new session, when the wait may have ended. */
+  /** Called after a reconnect or in a new session, because the wait may have ended. */
   recheck(): void {
     this.#wake();
   }
@@ -212,7 +212,7 @@ export class ZooKeeperRequest {
     return !now.isHeld && now.behind === behind ? 'behind' : 'again';
   }
 
-  /** Records the holder that blocks us. When it got the lock is unknown, because its node contains only its request time. */
+  /** Records the holder that blocks us. We can't tell when it got the lock: its node contains only its request time. */
   #recordHolder({ holders = [] }: QueuePosition, requestedAt: number): void {
     const { context, request, folder } = this;
     const [first] = holders;
@@ -284,7 +284,7 @@ export class ZooKeeperRequest {
     const { context, onGone } = this;
     const node = this.#node;
     if (!node || node.session.isOver) {
-      // The node disappeared with its session, but its folder did not, and no other process will remove it.
+      // The node disappeared with its session, but its folder remains, and no other process will remove it.
       if (node) context.folders.use(this.folder, context.backend.clock.now());
       onGone();
       return 'lost';

@@ -13,12 +13,12 @@ import type { Schedule } from './schedule.js';
 
 /** How long a request for a record is retried while the backend does not respond, in ms. */
 export const RECORD_TIMEOUT = 5_000;
-/** The same for recording a run's end. The run's lock is kept until then. */
+/** The same limit for recording a run's end. The run's lock is kept until then. */
 const END_TIMEOUT = 1_000;
 /** The pause between two polls of a busy lock, in ms. */
 const POLL = { first: 50, most: 250 };
 const WARNED_EVERY = 3_600_000;
-/** A key's due times that are closer together than this, in ms, are meant to be the same. */
+/** If a key's due times differ by less than this, in ms, they are meant to be the same. */
 const ONE_DUE = 1_000;
 
 /** When each warning was last logged, for all jobs: they share one clock, and `runOnce()` keys may come from data. */
@@ -38,7 +38,7 @@ export interface CurrentRun {
 }
 
 /**
- * The run in which the caller executes: a `@RunOnce` method without `minHold`, or `runOnce()` with `due`. `undefined`
+ * The run in which the caller is executing: a `@RunOnce` method without `minHold`, or `runOnce()` with `due`. `undefined`
  * outside such a run, or in one started by `LockAdmin.runNow()`, which has no tick.
  *
  * @example `if (currentRun()!.attempt > 1) await this.removeHalfWrittenReport();`
@@ -141,7 +141,7 @@ export class Job {
   }
 
   /**
-   * Starts a tick under the job's lock, as the next attempt if an earlier run of the tick has lost its process.
+   * Starts a tick under the job's lock, as its next attempt if an earlier run's process is gone.
    * If the record has changed since it was read, nothing starts, and the promise resolves to the current record.
    *
    * @throws like {@link startTick}; the lock is then released
@@ -166,7 +166,7 @@ export class Job {
     return { lock, record, recorded: (task) => this.#recorded(task, found, record) };
   }
 
-  /** Reports a run that is recorded as running although this process has its lock. */
+  /** Reports a run that is recorded as running although this process holds its lock. */
   reportAbandoned({ tick, instance, startedAt, attempt }: JobRecord, again: boolean): void {
     const { events, name, logger } = this.plan.core;
     const times = { tick: new Date(tick), startedAt: new Date(startedAt) };
@@ -252,7 +252,7 @@ export class Job {
 }
 
 /**
- * The longest that a process waits for another one to start the same tick, in ms: half the time until the
+ * The longest time a process waits for another to start the same tick, in ms: half the time until the
  * next tick.
  */
 export function halfPeriod(tick: number, schedule: Schedule | undefined): number {

@@ -30,7 +30,7 @@ export class MissingRuns {
   #notBefore = -Infinity;
   /** Only one search runs at a time. */
   #lastLook: Promise<void> = Promise.resolve();
-  /** The last tick that was reported as missed and is too old to be run. */
+  /** The last tick reported as missed and too old to run. */
   #tooOld: number | undefined;
 
   constructor(
@@ -75,7 +75,7 @@ export class MissingRuns {
     this.#lookIn(0);
   }
 
-  /** Checks after `delay` ms, or earlier if a check was already planned. */
+  /** Checks after `delay` ms, or earlier if a check is already scheduled. */
   #lookIn(delay: number): void {
     const { manager, plan } = this.job;
     const { clock } = plan.core;
@@ -182,7 +182,7 @@ export class MissingRuns {
     } else if (started.skipped !== 'done') this.lookLater();
   }
 
-  /** Makes ticks count as missed only from now on, because nothing is known about runs on this schedule. */
+  /** Counts ticks as missed only from now on, because nothing is known about runs on this schedule. */
   async #recordBaseline(seen: Seen, tick: number, { text }: Schedule): Promise<void> {
     const { stored, plan } = this.job;
     const { core } = plan;

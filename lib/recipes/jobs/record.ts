@@ -23,7 +23,7 @@ export class JobRecordClient {
   readonly #store: RecordStore;
   /**
    * How far the server's clock is ahead of the monotonic clock, according to the last response. Before the first
-   * response, this process's clock stands in for it.
+   * response, this process's clock is used instead.
    */
   #serverAhead: number;
   /** The latest record, by {@link compareRecords}, that this process has seen or tried to write. */
@@ -39,7 +39,7 @@ export class JobRecordClient {
     this.#serverAhead = core.clock.wallTime() - core.clock.now();
   }
 
-  /** The server's time in whole ms since 1970: its last response, plus the time since then on the monotonic clock. */
+  /** The server's time in whole ms since 1970: the time in its last response, plus the monotonic time since then. */
   get serverTime(): number {
     return Math.floor(this.core.clock.now() + this.#serverAhead);
   }
@@ -166,10 +166,10 @@ function recordsOf({ backend, name }: ProviderCore): RecordStore {
 }
 
 /**
- * The order of one job's records: by tick, then by attempt, then start before end. Negative if `one` comes
+ * The order of a job's records: by tick, then attempt, then start before end. Negative if `one` comes
  * before `other`.
  *
- * Each process knows some of them. After data loss, the latest known to any process counts; otherwise, an ended run would be started again.
+ * Each process knows only some records. After data loss, the latest known to any process counts; otherwise, an ended run would be started again.
  */
 function compareRecords(one: JobRecord, other: JobRecord): number {
   return one.tick - other.tick || one.attempt - other.attempt || Number(isOver(one)) - Number(isOver(other));
@@ -181,7 +181,7 @@ function isOver({ state }: JobRecord): boolean {
 
 /**
  * The last time a record's run is known to have been active. If the server's clock was ahead, the recorded time is
- * still in the future: then only the tick counts.
+ * still in the future, so only the tick counts.
  */
 export function lastTimeOf({ tick, startedAt, endedAt }: JobRecord, serverTime: number): number {
   const last = endedAt ?? startedAt;

@@ -8,7 +8,7 @@ export interface Schedule {
   readonly text: string;
   /** The latest tick at or before this time, or `undefined` if there is none. */
   latest(time: number): number | undefined;
-  /** The first tick after this one, or after a time that precedes all ticks; `undefined` if there is none. */
+  /** The first tick after this tick, or after a time before all ticks; `undefined` if there is none. */
   next(tick: number): number | undefined;
 }
 
@@ -84,7 +84,7 @@ class CronSchedule implements Schedule {
   readonly text: string;
   readonly #cron: InstanceType<CronTimeClass>;
   readonly #zone: Zone;
-  /** The last result of {@link latest}: the next one is near it. */
+  /** The last result of {@link latest}: the next result is near it. */
   #known = Infinity;
 
   constructor(

@@ -105,8 +105,8 @@ function eachStepUnder(
   };
   const leave = () => {
     lock.abort(leaving.reason);
-    // Other iterators, such as a PubSub's, end their step in their own return(). The body gets time to end first,
-    // because code that esbuild compiles for ES2017 is interrupted by return().
+    // For other iterators, such as a PubSub's, calling return() ends the step. The body gets time to end first, because
+    // return() interrupts code that esbuild compiles for ES2017.
     setImmediate(() => {
       if (isStepping) void lock.surround(async () => generator.return(undefined)).catch(() => undefined);
     });

@@ -31,7 +31,7 @@ function flattened(result: unknown): Observable<unknown> {
 }
 
 /**
- * An observable that acquires its lock for each subscription, and holds it until that subscription is torn down.
+ * An observable that acquires its lock for each subscription and holds it until that subscription is torn down.
  * Unsubscribing during the wait ends the wait.
  */
 export function observed(
@@ -105,8 +105,7 @@ function underLock(
     );
     return () => {
       inner.unsubscribe();
-      // Does nothing after a normal end. Before that, the work under the lock is incomplete, so the task counts as
-      // failed.
+      // Does nothing after a normal end. Otherwise, the work under the lock is incomplete, so the task counts as failed.
       if (sending) void sending.then(() => lock.releaseAfterTask(false));
       else void lock.releaseAfterTask(true);
     };

@@ -9,8 +9,8 @@ type Steps = ReturnType<typeof iterated>;
 
 /**
  * The locked form of a plain function. Only running it shows what it returns, and it must not run before the lock is held.
- * So the caller decides: if it iterates over the result in the same tick as the call, as a loop does, it gets the steps of an
- * async generator. Otherwise, it gets a promise for the result.
+ * So the caller decides: if it iterates over the result in the same tick as the call, as a loop does, it gets an async
+ * generator's steps. Otherwise, it gets a promise for the result.
  *
  * No caller awaits the promise of a result that is iterated over, so only the steps report the run's errors.
  */
@@ -69,8 +69,8 @@ async function awaited(
   const task = () => (given = original.apply(self, args));
   const check = (result: unknown): void => {
     if (!isStream(result)) return;
-    // If the result is a promise of a generator, the function has already done work under the lock. The result of a locked method below this
-    // one is both a promise and a generator. A tick's run started with the call.
+    // If the result is a promise for a generator, the function has already done work under the lock. A locked method
+    // below this one returns a result that is both a promise and a generator. A tick's run has already started.
     if (call.run || !isIteration(given) || !isIteration(result)) refuseStream(method.name, result);
     else if (lock.holds.some(({ grant }) => grant.request.minHold > 0)) {
       throw new LockConfigError(

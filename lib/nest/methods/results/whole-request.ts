@@ -11,7 +11,7 @@ export function underRequestLock(method: DeclaredMethod, original: Method): Meth
   return function (this: unknown, ...args) {
     const held = requestLockOf(method);
     if (!held) {
-      // Continuing would mean running unlocked.
+      // Continuing would mean running without the lock.
       throw new LockConfigError(
         `${name} has around: 'request', but LockRequestInterceptor did not run here: call the method as a handler. In a Nest 11 gateway, or a controller in a hybrid application without inheritAppConfig, add @UseInterceptors(LockRequestInterceptor).`,
       );

@@ -16,8 +16,8 @@ export interface Operation {
    */
   readonly after?: Operation | undefined;
   /**
-   * The fields to send at `now`, or `undefined` if the operation is no longer needed. Called for each send, including a resend to another
-   * server, and never while there is no connection.
+   * The fields to send at `now`, or `undefined` if the operation is no longer needed. Called for each send, including a
+   * resend to another server, but never without a connection.
    */
   encode(now: number): OperationArguments | undefined;
   /** Handles the script's reply to a call that was sent at `sentAt` (monotonic clock). */
@@ -27,7 +27,7 @@ export interface Operation {
 }
 
 // Client and server work in parallel only if the pending operations are split across several calls. With 64 in flight, 16 per call was the
-// fastest of 8, 16, 32, and 64 (2.2 times the raw client's speed; 64 per call: 1.45 times).
+// fastest of 8, 16, 32, and 64 (2.2 times the raw client's speed; with 64 per call, 1.45 times).
 //
 // Weights are integers. Storing the first fraction in a request made V8 discard the optimized code of every function that reads requests.
 const CALL_CAPACITY = 32_000;
@@ -145,7 +145,7 @@ export class Batcher {
     }
     const script = resent?.withText ? this.script.text : this.script.sha;
     const [only] = operations;
-    // Most calls carry one operation. For them, growing the general path's arrays would cost 0.7 kB.
+    // Most calls carry one operation. For these, the general path would allocate 0.7 kB as its arrays grow.
     if (only !== undefined && operations.length === 1 && only.after === undefined) {
       const sentAt = this.clock.now();
       const encoded = only.encode(sentAt);
@@ -253,7 +253,7 @@ export class Batcher {
 
   #deliver(operations: readonly Operation[], reply: unknown, sentAt: number, mayDeclareMore: boolean): void {
     if (!Array.isArray(reply)) {
-      // Several operations but no list of replies: the outcome of each is unknown.
+      // There were several operations but no list of replies, so each outcome is unknown.
       for (const operation of operations) operation.onReply(operations.length === 1 ? reply : undefined, sentAt);
       return;
     }
@@ -261,9 +261,9 @@ export class Batcher {
     for (let index = operations.length; index < reply.length; index += 1) this.onNotice(String(reply[index]), sentAt);
     // If nothing is in flight, the server idles until the next call. So we deliver half of the replies, send what follows from them, and only
     // then deliver the rest; from then on, client and server work in parallel. (With 4 to 16 callers, 1.3 to 1.4 times
-    // as many cycles.) Not done after a handoff to a waiter in this process: all waiters here could have had the lock
-    // before the reply to its release was
-    // delivered, and a caller that returns immediately would miss every second round.
+    // as many cycles.) We skip this after a handoff to a waiter in this process: all waiters here could have had the
+    // lock before the release's reply was delivered, and a caller that returns immediately would miss every other
+    // round.
     const { length } = operations;
     // Don't split a chain: its caller would have to cancel the unanswered acquires in another call.
     const middle = Math.ceil(length / 2);

@@ -87,7 +87,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   }
 
   get cause(): unknown {
-    // A refusal by a server that has never accepted us is definite. Otherwise, it may be temporary.
+    // A refusal by a server that has never accepted us is final. Otherwise, it may be temporary.
     const since = this.#refusedSince;
     if (since === undefined || (this.#wasUp && this.settings.clock.now() - since < REFUSAL_RETRIED_FOR))
       return this.#cause;
@@ -101,7 +101,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
         if (this.#up) resolve();
         else reject(this.cause);
       };
-      // We don't await the library's promise: it resolves too early, and with ioredis its error has fewer details than the event.
+      // We don't await the library's promise: it resolves too early, and ioredis's rejections have fewer details than its events.
       new Promise((connected) => {
         connected(this.connection.connect());
       }).then(

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 
-// Longer keys are hashed, so users who can choose keys can't fill the server's memory with names.
+// Longer keys are hashed, so users who can choose keys can't use them to fill the server's memory.
 const LONGEST_KEY = 512;
 
 // `}` starts the suffixes of our records, and `~` starts an escape. Control characters would garble MONITOR and redis-cli. All lone
@@ -17,7 +17,7 @@ export function encodeKey(key: string): string {
   return encodeCharacters(key);
 }
 
-/** Encodes part of a key, as {@link encodeKey} does for keys that it does not hash. */
+/** Encodes part of a key the way {@link encodeKey} encodes keys that it doesn't hash. */
 export function encodeCharacters(text: string): string {
   return NEEDS_ESCAPE.test(text) ? text.replace(ESCAPED, escape) : text;
 }

@@ -38,7 +38,7 @@ export interface IoredisCluster {
   readonly isCluster: boolean;
   /** `redisOptions` is read for each new connection. */
   readonly options?: object | undefined;
-  /** Makes a client for the same Cluster, which is used to find the nodes and then closed. */
+  /** Creates a client for the same Cluster, which is used to find the nodes and then closed. */
   duplicate(nodes?: [], override?: object): IoredisClusterConnection;
 }
 
@@ -65,7 +65,7 @@ export interface Ioredis {
  * The settings that our connections override.
  *
  * Commands are never sent twice or kept for later, because after a reconnect they would run for a request that has ended. By default, ioredis
- * resends unanswered commands: it ran a lost `SET NX` twice (measured), and the second reply said that our own key was busy. A command
+ * resends unanswered commands: it ran a lost `SET NX` twice (measured), and the second reply reported our own key as busy. A command
  * without a reply has an unknown outcome, and the request is sent again under its id.
  *
  * `commandTimeout` and `socketTimeout` are off because ioredis arms a timer per command for them. `CommandConnection` has one timer for all
@@ -82,7 +82,7 @@ const HARDENED = {
   enableAutoPipelining: false,
   commandTimeout: undefined,
   socketTimeout: undefined,
-  // If the server is frozen, a dropped connection must not stay half-closed: its commands don't have an outcome until it ends.
+  // If the server is frozen, a dropped connection must not stay half-closed: its commands aren't settled until it closes.
   disconnectTimeout: 100,
   // Sentinel only: drops a master that was demoted while it hung. Without this, ioredis stayed connected to it (measured: 1,399 lost writes).
   failoverDetector: true,
@@ -90,7 +90,7 @@ const HARDENED = {
   keyPrefix: '',
   stringNumbers: false,
   replyMapping: 'legacy',
-  // CLIENT SETINFO is only useful for monitoring, and needs an additional permission.
+  // CLIENT SETINFO is useful only for monitoring and needs an additional permission.
   disableClientInfo: true,
   // `CommandConnection` reads the replies and decides when to reconnect.
   reconnectOnError: undefined,
@@ -105,7 +105,7 @@ function hardenedFor(random: Random, timeout: number): object {
     ...{ connectTimeout, sentinelCommandTimeout: connectTimeout, retryStrategy: pauseBefore },
     // By default, ioredis reconnects to a lost Sentinel only after a minute.
     sentinelReconnectStrategy: pauseBefore,
-    // Applications that prefer to fail fast set this to null. With null, we never reconnected after all Sentinels had failed to respond once.
+    // Applications that prefer to fail fast set this to null. With null, we never reconnected once all Sentinels had failed to respond.
     sentinelRetryStrategy: pauseBefore,
   };
 }
@@ -148,15 +148,16 @@ function refreshOptions(connection: IoredisConnection, current: () => object | u
     try {
       Object.assign(options, current());
     } catch {
-      // The application's client is no longer readable. Use the options read last.
+      // The application's client can no longer be read, so use the most recent options.
     }
     return connect();
   };
 }
 
 /**
- * Handles errors on the connections that Sentinels use to announce failovers. Without a listener, ioredis prints each error with its stack to
- * stderr: 106 a minute for one dead Sentinel. Nothing is lost: if no Sentinel responds, the main connection fails too.
+ * Handles errors on the connections that Sentinels use to announce failovers. Without a listener, ioredis prints each
+ * error with its stack to stderr: 106 a minute for one dead Sentinel. The errors are harmless: if no Sentinel responds,
+ * the main connection fails too.
  */
 function catchSentinelErrors(connection: IoredisConnection, current: () => object | undefined): void {
   // ioredis doesn't emit events for these connections or export the code that makes them.

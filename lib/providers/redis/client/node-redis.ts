@@ -155,7 +155,7 @@ function Options(options: object): object {
 /**
  * The settings that our connections override.
  *
- * Each client serves one socket and is discarded with it, so no command is resent, and no reply can come from a dropped socket.
+ * Each client serves one socket and is discarded with it, so commands are never resent, and replies can't come from a dropped socket.
  */
 export function hardened(socket: object | undefined, timeout: number, link: NodeRedisLink): object {
   return {
@@ -174,7 +174,7 @@ export function hardened(socket: object | undefined, timeout: number, link: Node
     emitInvalidate: undefined,
     // With notifications, the client delays commands and moves them from one socket to another.
     maintNotifications: 'disabled',
-    // CLIENT SETINFO is only useful for monitoring, and needs an additional permission.
+    // CLIENT SETINFO is useful only for monitoring and needs an additional permission.
     disableClientInfo: true,
     socket: {
       ...socket,
@@ -273,7 +273,7 @@ export class NodeRedisLinkConnection extends EventEmitter implements RedisConnec
     } catch (cause) {
       link.end(cause);
     }
-    // node-redis 5 also resolves if the client was destroyed in the meantime.
+    // node-redis 5 resolves even if the client was destroyed in the meantime.
     if (link.isOver) throw link.cause;
     this.emit('ready');
   }
@@ -330,7 +330,7 @@ export class NodeRedisLinkConnection extends EventEmitter implements RedisConnec
   }
 }
 
-/** Names the server's errors, because node-redis does not. */
+/** Sets the server errors' name, because node-redis doesn't. */
 function nameError(reply: unknown): unknown {
   if (reply instanceof Error) reply.name = REPLY_ERROR;
   return reply;

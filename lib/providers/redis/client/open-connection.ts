@@ -69,7 +69,7 @@ export abstract class OpenConnection {
   }
 
   protected onClose(): void {
-    // Only connections with commands in flight need to act here.
+    // Only connections with commands in flight need to react to this.
   }
 
   protected shut(): void {

@@ -39,7 +39,7 @@ export interface Address {
   readonly port: number;
 }
 
-/** Maps an address as the servers know it to the address that this process must use. */
+/** Maps an address reported by a server to the one that this process must use. */
 export type NatMap = Readonly<Record<string, Address>> | ((key: string) => Address | null | undefined);
 
 /** A Cluster, as seen by one of its nodes. */
@@ -49,7 +49,7 @@ export interface KnownCluster {
   /** That node's address. */
   readonly asked: Address;
   readonly natMap?: NatMap | undefined;
-  /** Makes a connection to a node of the Cluster. */
+  /** Creates a connection to a node of the Cluster. */
   connectTo(address: Address): RedisConnection;
 }
 

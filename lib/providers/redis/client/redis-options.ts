@@ -120,7 +120,7 @@ export const SERVER = {
   options: foreign(
     'the options for an ioredis or redis client, such as { host } or { socket: { host } }; pass an address as "url"',
     (options, owner, name) => {
-      // Anything other than an object would be treated as no options, which means localhost.
+      // Anything other than an object would be ignored, and we would connect to localhost.
       if (!isObject(options)) return undefined;
       assertDatabase(owner, name, options);
       return options;
@@ -151,7 +151,7 @@ export const SERVER_OWNER = {
 /** @throws LockConfigError for invalid options */
 export function readOptions(options: RedisLockProviderOptions): RedisSettings {
   const { cluster } = Object(options) as Partial<RedisLockProviderOptions>;
-  // With "cluster", "options" configure the Cluster client, and don't locate another server.
+  // If "cluster" is set, "options" configures the Cluster client and doesn't locate another server.
   const oneOf = ['client', 'url', 'cluster', ...(cluster === undefined ? ['options'] : [])];
   const owner = { ...SERVER_OWNER, name: 'RedisLockProvider', oneOf };
   const { waitReplicas, commandTimeout } = read(owner, options, OPTIONS);
@@ -234,7 +234,7 @@ export async function connectionsOf(settings: RedisSettings, random: Random): Pr
   const { ioredis, nodeRedis } = await loadLibrary(options);
   if (ioredis) {
     const lazy = { lazyConnect: true };
-    // Duplicated like an application's client. Otherwise, options in a URL's query string would override ours.
+    // We duplicate it like an application's client. Otherwise, options in a URL's query string would override ours.
     const template = () =>
       url === undefined ? new ioredis.Redis({ ...options, ...lazy }) : new ioredis.Redis(url, lazy);
     return ioredisConnections(template, random, commandTimeout);
@@ -288,7 +288,7 @@ type Library =
  * @throws LockConfigError if neither is installed
  */
 async function loadLibrary(options: object | undefined): Promise<Library> {
-  // ioredis would ignore these options, and connect to localhost.
+  // ioredis would ignore these options and connect to localhost.
   if (options && ['socket', 'sentinelRootNodes', 'defaults'].some((each) => each in options)) {
     return { nodeRedis: await loadNodeRedis() };
   }

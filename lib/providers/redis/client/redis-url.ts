@@ -2,7 +2,7 @@ import { type Owner, refuse as refuseOption } from '../../../core/toolkit/option
 
 const SCHEMES: readonly string[] = ['redis:', 'rediss:'];
 const HAS_REDIS_SCHEME = /^\s*rediss?:\/\//i;
-/** Does not quote the URL, because any part of it may belong to the password. */
+/** Doesn't quote the URL, because any of it may be part of the password. */
 const ENCODING =
   ' If the user or password contains a space or one of @ : / ? # %, encode it with encodeURIComponent().';
 

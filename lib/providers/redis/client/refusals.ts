@@ -41,7 +41,7 @@ export function refusedLogin(error: unknown): string | undefined {
   return undefined;
 }
 
-/** The server's refusal and its remedy, or `undefined` if it didn't refuse anything. */
+/** The server's refusal and its remedy, or `undefined` if the server didn't refuse anything. */
 export function refusalIn(error: unknown): { readonly words: string; readonly isDefinite: boolean } | undefined {
   const chain = [...chainOf(error)];
   const isDefinite = chain.some((each) => each instanceof DefiniteRefusal);

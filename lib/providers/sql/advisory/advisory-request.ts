@@ -129,8 +129,8 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       isLocked = await lock();
       if (!isLocked) return undefined;
       const { callers, mode } = this.request;
-      // `nextTokens` returns the last of `callers` tokens. Count on the session that holds the lock: if the guard freed
-      // the lock, the statement fails too.
+      // `nextTokens` returns the last of `callers` tokens. Run its statement on the session that holds the lock, so it
+      // fails if the guard freed the lock.
       const lastToken =
         this.#counter === undefined ? null : await this.database.table.nextTokens(this.#counter, callers, session.run);
       if (session.isLost()) throw new Error('The connection was lost.');
@@ -160,7 +160,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
     return held;
   }
 
-  // A method, because otherwise TypeScript would assume that the state can't change during an await.
+  // A method because otherwise TypeScript would assume that the state can't change during an await.
   #hasEnded(): boolean {
     return this.#state === 'over';
   }

@@ -25,7 +25,7 @@ interface Name {
  * A session and the locks on it. A session never conflicts with itself: the server grants a session its own locks again. So
  * this class ensures that each name has either one holder or several readers.
  *
- * A session runs one statement at a time. Locks requested in the meantime are sent together in the next statement.
+ * A session runs one statement at a time. Lock requests made in the meantime are sent together in the next statement.
  */
 export class HoldingSession {
   /**
@@ -220,7 +220,7 @@ export class HoldingSession {
       // The server counts holds, so other requests' holds remain.
       locked = names.filter((_, index) => done[index]);
     } catch {
-      // The locks before the failed one may have been acquired, and the last one too if it was canceled at that moment.
+      // The locks before the failed one may have been acquired, and so may the failed one if it was canceled at that moment.
       // The count of locks that other requests of this session hold or have requested may then be off by one until the
       // session ends.
       for (const name of names) this.#leftOver.add(name);

@@ -28,7 +28,7 @@ export class HoldingSessions {
     private readonly source: Pick<Sessions, 'take'>,
     private readonly statements: AdvisoryStatements,
     private readonly maxConnections: number,
-    /** Limits the locks on the shared session. Locks that were waited for are limited by the number of sessions. */
+    /** Limits the locks on the shared session. Locks acquired by waiting are limited by the number of sessions. */
     private readonly places?: Slots,
   ) {}
 
@@ -47,7 +47,7 @@ export class HoldingSessions {
       this.#shared.enter(user);
       return this.#shared;
     }
-    // Try again even after a failure, because another caller that left may have caused it.
+    // Try again even after a failure, which a caller that has since left may have caused.
     const again = () => this.shared(request, user);
     if (this.#opening) return this.#opening.then(again, again);
     const session = this.source.take(request);

@@ -72,13 +72,13 @@ export interface ServerFacts {
   /** Configuration problems that weaken the guarantee. */
   readonly diagnostics: readonly Diagnostic[];
   /**
-   * Whether the only problem is that the server rejects writes, which may change: it is a replica, or an operator
+   * Whether the server's only problem is that it rejects writes, perhaps temporarily: it is a replica, or an operator
    * disabled writes.
    */
   readonly refusesWrites: boolean;
   /**
    * An SQL condition that is true on a server that may no longer accept writes, so other clients may be using another
-   * one. Statements that lock select it as `read_only`. `false` if the application allows such servers.
+   * one. Locking statements select it as `read_only`. `false` if the application allows such servers.
    */
   readonly isReadOnly: string;
   /** Whether prepared statements may be used on this connection. */
@@ -97,7 +97,7 @@ export interface ServerFacts {
 export interface Family {
   /** The placeholder for the bound value at this position, starting at 1. */
   readonly value: (position: number) => string;
-  /** Whether a column has one of `count` values, which are bound starting at this position, in the form that `list` returns. */
+  /** A condition: whether a column has one of `count` values, bound from this position on in the form that `list` returns. */
   readonly isAmong: (column: string, position: number, count: number) => string;
   readonly list: (values: readonly unknown[]) => readonly unknown[];
   /**
@@ -204,7 +204,7 @@ export interface Dialect {
   /** In one round trip, begins a transaction with a statement that takes one value. For sessions without autocommit. */
   beginWith(connection: DriverConnection, sql: string, value: string): Promise<unknown>;
   /**
-   * Like {@link beginWith}, with a SELECT that waits for a lock within these limits. If the lock isn't acquired, it returns no rows or an error.
+   * Like {@link beginWith}, but with a SELECT that waits for a lock within these limits. If the lock isn't acquired, it returns no rows or an error.
    */
   beginWait(
     connection: DriverConnection,
@@ -216,7 +216,7 @@ export interface Dialect {
   /** Undoes whatever the application has set on a connection, which must then be set up again. */
   reset(connection: DriverConnection): Promise<unknown>;
   /**
-   * Changes the limits of the session or, on Postgres, of the open transaction. Also checks what a heartbeat checks.
+   * Changes the limits of the session or, on Postgres, of the open transaction. Also performs a heartbeat's checks.
    */
   setLimits(limits: TimeLimits, inTransaction: boolean, isReadOnly: string): string;
   /**
@@ -226,13 +226,13 @@ export interface Dialect {
   readonly slice: { readonly unit: number; readonly longest: number; readonly late: number };
   /** Whether a read-only server rejects the row-locking SELECT for every account. */
   readonly refusesRowLocks: boolean;
-  /** The clause that follows a SELECT to lock the row. */
+  /** The clause appended to a SELECT to lock the row. */
   forMode(mode: LockMode): string;
   /** Keeps a statement from waiting for locks, if the server supports that for a single statement. */
   readonly withoutWait: (sql: string) => string;
   /**
    * Checks that the connection works, and that the server is not read-only ({@link ServerFacts.isReadOnly}): otherwise,
-   * `read_only` is true in the answer, or there is an error.
+   * the answer's `read_only` is true, or the check fails.
    */
   heartbeat(isReadOnly: string, isLent: boolean): string;
   /** Whether the error came from the server itself, so the server received the statement. */
@@ -265,8 +265,8 @@ const HALF_LENGTH_AFTER = 5_000;
  * their client is gone. But each slice starts at the end of the server's queue. Slices therefore grow, so a caller that
  * has waited longer goes to the back of the queue less often. With equal slices, the latest arrival is among the next
  * to get the lock.
- * Measured with eight processes that each hold the lock for 0.4 s: the longest wait was 8 to 9 s with equal slices, 4.5
- * to 4.9 s with these, and would be 2.8 s in strict order.
+ * With eight processes that each held the lock for 0.4 s, the longest measured wait was 8 to 9 s with equal slices and
+ * 4.5 to 4.9 s with these; in strict order, it would be 2.8 s.
  */
 export function sliceLength({ unit, longest }: Dialect['slice'], waited: number): number {
   const share = waited / (waited + HALF_LENGTH_AFTER);

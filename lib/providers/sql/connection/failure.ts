@@ -81,7 +81,7 @@ export function reasonOf(error: unknown): string {
 
 /** The server didn't respond in time. The statement's outcome is unknown. */
 export class SilentServerError extends Error {
-  // Private, because a late answer may contain rows, which would show up in a log.
+  // Private because a late answer may contain rows, which would show up in a log.
   readonly #answer: Promise<unknown> | undefined;
 
   /** @param answer the server's answer, if it arrives later */

@@ -184,7 +184,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
       const connection = driver.createConnection(all);
       // With the old mysql driver, a connection closed by the server would crash the process.
       if (typeof propertyOf(connection, 'execute') !== 'function') {
-        // A mysql2/promise connection would stay open, or crash the process if it fails.
+        // A mysql2/promise connection would stay open, or crash the process if it failed.
         if (connection instanceof Promise) {
           const close = (late: MysqlConnection) => late.end(() => undefined);
           connection.then(close, () => undefined);
@@ -209,15 +209,14 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
         ...limitsOf(kind),
         `${variables.has('transaction_isolation') ? 'transaction_isolation' : 'tx_isolation'} = 'READ-COMMITTED'`,
         // With autocommit off, a lease or a token would stay uncommitted and be lost with the connection. But for a row
-        // lock, turning it off saves a round trip, because the first statement begins the transaction. And statements
-        // after an
-        // unnoticed COMMIT are not committed.
+        // lock, turning it off saves a round trip, because the first statement begins the transaction. Also, statements
+        // after an unnoticed COMMIT aren't committed.
         `autocommit = ${kind.autocommit ? 1 : 0}`,
         // Without autocommit, the session also runs the application's statements, which expect its SQL mode.
         `sql_mode = ${kind.autocommit ? OUR_SQL_MODE : MODE_OF_APPLICATION}`,
         // Limits on the application's statements must not apply to lock waits.
         `${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
-        // Otherwise, MariaDB rejects a DELETE with a list of names. Not changed if the application may send statements.
+        // Otherwise, MariaDB rejects a DELETE with a list of names. Left unchanged if the application may send statements.
         ...(kind.autocommit ? ['sql_safe_updates = 0'] : []),
         // In a transaction, these take precedence over wait_timeout and would free the lock too early.
         ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
@@ -373,7 +372,7 @@ function lend(connection: MysqlConnection, statement: SendStatement): object {
 
 // Variables that make a server read-only. Some accounts can write anyway (root with read_only), but other clients lock on the writer.
 const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only'];
-// Two servers on one machine may use copies of one data directory, and the same port on different addresses, but never
+// Two servers on one machine may use copies of one data directory and the same port on different addresses, but never
 // the same directory.
 const IDENTITY = ['server_uuid', 'server_uid', 'hostname', 'port', 'datadir'];
 const TOPOLOGY = ['wsrep_on', 'group_replication_single_primary_mode'];
@@ -392,7 +391,7 @@ async function globalVariables(run: (sql: string) => Promise<unknown>): Promise<
 
 /**
  * Builds the condition from the variables that this server has. They are compared as numbers, because converting each
- * to text takes 3 µs (measured on MariaDB 10.11). Since MariaDB 12, the value of one is a word.
+ * to text takes 3 µs (measured on MariaDB 10.11). Since MariaDB 12, one of the values is a word.
  */
 async function isReadOnlyBy(variables: ReadonlyMap<unknown, unknown>, run: Run): Promise<string> {
   const known = READ_ONLY.filter((name) => variables.has(name));

@@ -126,7 +126,7 @@ const byMode = (exclusive: OfMany, shared: OfMany) => (mode: LockMode) => (mode 
 
 export const postgres: Family = {
   value: (position) => `$${position}`,
-  // A list is bound as one array, so that the statement's text doesn't depend on the list's length and is parsed only once.
+  // A list is bound as one array, so the statement's text doesn't depend on the list's length and is parsed only once.
   // Binding a single value directly is cheaper.
   isAmong: (column, position, count) => (count === 1 ? `${column} = $${position}` : `${column} = ANY($${position})`),
   list: (values) => (values.length === 1 ? values : [values]),
@@ -134,7 +134,7 @@ export const postgres: Family = {
   // Fails on a read-only server anyway, for every account.
   nowOnWriter: NOW,
   greatest: 'GREATEST',
-  // Name the column, so that the statement fails if there is no primary key: without one, a key could have many rows.
+  // Name the column so the statement fails if there is no primary key: without one, a key could have many rows.
   insertKey: (table) =>
     `INSERT INTO ${table} (name, expires, label) VALUES ($1, ${NOW}, $2) ON CONFLICT (name) DO NOTHING`,
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = ${expression}${rest} RETURNING token`,
@@ -263,7 +263,7 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       return askAs(name).catch((error: unknown) => {
         const code = propertyOf(error, 'code');
         if (!STALE.includes(code)) throw error;
-        // Use a new name from now on, or none if all have been used.
+        // Use a new name from now on, or no name if all have been used.
         if (names.get(sql) === name) names.delete(sql);
         if (!inSessions || code !== '26000') return askAs();
         // The session was reset, and may have lost its locks along with its prepared statements.

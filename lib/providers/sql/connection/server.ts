@@ -11,7 +11,7 @@ import { Session } from './session.js';
 
 // How long to wait before trying again to end sessions on an unreachable server, in ms.
 const PAUSE = 1_000;
-// The control session holds no locks. Eight hours is MySQL's default.
+// The control session doesn't hold locks. Eight hours is MySQL's default.
 const CONTROL: SessionKind = { guard: 28_800_000, lockWait: 1_000, autocommit: true };
 
 /**
@@ -145,7 +145,7 @@ export class Server {
 
   /**
    * Whether the session may still exist. After a server restart, or on another server, its id would belong to another
-   * connection; and once its guard has elapsed, it has ended.
+   * connection; once its guard has elapsed, the session has ended.
    */
   #isThere({ facts, openedAt, answered, kind }: Session, control: Session, uptime: number): boolean {
     const now = this.clock.now();
@@ -162,8 +162,7 @@ export class Server {
   }
 
   /**
-   * Runs detached, because a session outlives the call that opens it, and its driver would keep that call's async
-   * context.
+   * Runs detached because a session outlives the call that opens it, and its driver would otherwise keep that call's async context.
    */
   #open(kind: SessionKind, control: Session | undefined): Promise<Session> {
     return detached(async () => {

@@ -39,7 +39,7 @@ interface StatementLimits {
 
 /** A statement, from request to answer. */
 interface QueuedStatement {
-  /** Undefined if only waiting for a turn. */
+  /** Undefined for an entry that only waits its turn. */
   readonly send: (() => Promise<unknown>) | undefined;
   readonly limits: StatementLimits;
   resolve: (answer?: unknown) => void;
@@ -48,7 +48,7 @@ interface QueuedStatement {
 }
 
 /**
- * One of our own connections. It serves one attempt after another, or the locks of several. It has at most one
+ * One of our own connections. It serves one attempt at a time, or holds the locks of several. It has at most one
  * transaction, and is only reused when nothing is left on it. When in doubt, it is destroyed, and the server frees its
  * locks.
  *
@@ -68,18 +68,18 @@ export class Session {
   inFlight = 0;
   /** The statement that was sent. */
   #current: QueuedStatement | undefined;
-  /** The current statement's error, while a heartbeat checks what it has ended. */
+  /** The current statement's error, while a heartbeat checks its consequences. */
   #failure: unknown;
-  /** The statements queued behind it. */
+  /** The statements queued behind the current one. */
   readonly #queue: QueuedStatement[] = [];
-  /** For statements that don't wait for locks. */
+  /** Limits for statements that don't wait for locks. */
   readonly #atOnce: StatementLimits;
   /** Whether a statement timed out and none has been answered since. */
   isSilent = false;
   /** When the answer to the current statement is due. */
   #dueAt: number | undefined;
   #heartbeat: Promise<void> | undefined;
-  /** Whether the application may have changed the state of the connection. */
+  /** Whether the application may have changed the connection's state. */
   #isLent = false;
 
   /** @param control the session that can end this one on the server; undefined for the control session */
@@ -89,7 +89,7 @@ export class Session {
     readonly facts: ServerFacts,
     readonly control: Session | undefined,
     readonly kind: SessionKind,
-    /** A moment while the session was being opened. */
+    /** A time when the session was being opened. */
     readonly openedAt: number,
   ) {
     this.answered = openedAt;
@@ -132,7 +132,7 @@ export class Session {
   }
 
   /**
-   * Like {@link beginWith}, with a SELECT that waits for a lock on behalf of a caller that has waited since `since`.
+   * Like {@link beginWith}, but with a SELECT that waits for a lock on behalf of a caller that has waited since `since`.
    * Resolves to its row, which {@link endWait} must confirm; or to undefined, without a transaction, when the slice ends.
    */
   async beginSlice(select: string, value: string, since: number): Promise<Row | undefined> {
@@ -249,7 +249,7 @@ export class Session {
   };
 
   /**
-   * Ends the connection, its transaction and its wait on both sides. Closing the socket isn't enough: a server waiting
+   * Ends the connection, its transaction, and its wait on both sides. Closing the socket isn't enough: a server waiting
    * for a lock on our behalf doesn't check the socket, and would still acquire the lock. And if a reset reached
    * only our side, the server would keep our locks until the session guard ends.
    */
@@ -357,7 +357,7 @@ export class Session {
    * @throws TransactionEndedError if the statement must no longer be sent
    */
   #inTurn<T>(send: (() => Promise<T>) | undefined, limits: StatementLimits): Promise<T> {
-    // A single promise, because on Node 20, each one costs as much as ten calls.
+    // Uses a single promise because on Node 20, each one costs as much as ten calls.
     return new Promise<unknown>((resolve, reject) => {
       const statement: QueuedStatement = {
         send: send && this.#current ? AsyncResource.bind(send) : send,
@@ -370,7 +370,7 @@ export class Session {
     }) as Promise<T>;
   }
 
-  /** Rejects after `timeout` ms, because the server is silent. */
+  /** Rejects after `timeout` ms because the server is silent. */
   #limit(statement: QueuedStatement, timeout: number): void {
     const { clock } = this.home;
     const since = clock.now();

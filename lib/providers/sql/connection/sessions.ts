@@ -41,7 +41,7 @@ export class Sessions {
   }
 
   /**
-   * Takes a session for one attempt. Returns it without a promise if one is idle, because almost every statement takes a session.
+   * Takes a session for one attempt. Returns an idle one without a promise, because almost every statement takes a session.
    *
    * @throws LockCapacityError if all connections are in use for `wait` ms, or until the signal aborts
    */
@@ -151,7 +151,7 @@ export class Sessions {
  *
  * A caller that holds a lock keeps its slot until its nested locks are done. If such callers had all the slots, none
  * could make progress. So the last `reserved` slots are for nested requests: the first `n` of them for callers that hold `n`
- * locks. And no waiter may keep the last slot that a request may use, so that free keys can be acquired while callers wait for others.
+ * locks. Also, no waiter may keep the last slot that a request may use, so free keys can be acquired while callers wait for others.
  */
 export class Slots {
   readonly #waiting = new Set<{ readonly limit: number; readonly served: AbortController }>();

@@ -28,7 +28,7 @@ export type LendTransaction = (session: Session, holder: string) => LentTransact
  *
  * A savepoint is set before the first statement. It no longer exists if another transaction has replaced this one
  * (`COMMIT AND CHAIN`, `BEGIN`, a procedure that commits), which the server's status doesn't show. So the savepoint is
- * released directly before the COMMIT. If that fails, the writes weren't made under the lock.
+ * released right before the COMMIT. If that fails, the writes weren't made under the lock.
  */
 export class LentTransaction {
   /** The driver's connection, restricted to statements. */
@@ -154,8 +154,9 @@ export interface SqlClient {
  * The driver's connection inside the transaction that holds the lock, for an exclusive lock on one key from a row lock
  * provider. Drizzle, Kysely, and Knex accept it as a connection; pass the type they expect.
  *
- * Writes through it are committed when the lock is released. They are rolled back if the task under `withLock` or a
- * decorator fails, if the lock is lost, or if the process dies. Statements run one after another. If the transaction
+ * Writes through it are committed when the lock is released. They are rolled back if the `withLock` task or the
+ * decorated method fails, if the lock is lost, or if the process dies. Statements run one after another. If the
+ * transaction
  * wasn't committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'` is
  * set, so don't combine the two).
  *

@@ -82,7 +82,7 @@ export class RowRequest implements SqlRequest {
     return heldIn(this.#state)?.session.renew() ?? 'lost';
   }
 
-  /** Ends the transaction, and commits what was written unless `failed`. */
+  /** Ends the transaction, committing what was written unless `failed`. */
   async release({ failed }: ReleaseOptions): Promise<ReleaseOutcome> {
     const held = this.#end();
     if (!held) return 'lost';
@@ -138,7 +138,7 @@ export class RowRequest implements SqlRequest {
       }
       await session.rollback();
       if (!exists && made === 2) {
-        // Throw, which also closes the session, in case the session is at fault.
+        // Throw, which also closes the session in case it's at fault.
         throw new LockConfigError(
           `Lock "${request.key}" of provider "${context.name}" was not acquired, because its row was created twice but is not visible. A row-level security policy or a trigger hides or deletes the row. Exempt the locks' account from it.`,
           { key: request.key, provider: context.name },
@@ -220,7 +220,7 @@ export class RowRequest implements SqlRequest {
     return held;
   };
 
-  // A method, because otherwise TypeScript would assume that the state can't change during an await.
+  // A method because otherwise TypeScript would assume that the state can't change during an await.
   #hasEnded(): boolean {
     return this.#state === 'over';
   }

@@ -65,7 +65,7 @@ export function recordNamesOf(namespace: string, kind: RecordKind): readonly [st
   return [`${namespace}#${kind}:`, `${namespace}#${kind}:~`];
 }
 
-/** The row whose label is an instance's name. */
+/** The row labeled with an instance's name. */
 export function instanceNameOf(namespace: string, id: string): string {
   return `${namespace}#instance:${id}`;
 }
@@ -97,7 +97,7 @@ export function textOfLabel(label: string): string {
   return JSON.parse(label) as string;
 }
 
-/** The row of a key's fencing counter. A namespace has 16 counters, not one per key. Never change this. */
+/** The row of a key's fencing counter. A namespace has 16 counters, not one per key. Never change this number. */
 export function counterNameOf(namespace: string, key: string): string {
   const bucket = (createHash('sha256').update(key, 'utf16le').digest()[0] ?? 0) % COUNTERS;
   // Namespaces contain no '#', so counters and keys never share a row.

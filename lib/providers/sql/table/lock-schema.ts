@@ -16,7 +16,7 @@ export function tableName(): Option<string> {
     .or(DEFAULT_TABLE);
 }
 
-/** The quoted name of the table. */
+/** The table's quoted name. */
 export function quotedTable({ quoted }: Family, table: string): string {
   const { schema, name } = partsOf(table);
   return schema === undefined ? quoted(name) : `${quoted(schema)}.${quoted(name)}`;
@@ -34,7 +34,7 @@ export function partsOf(table: string): { readonly schema: string | undefined; r
  * - `name`: compared byte by byte.
  * - `token`: the last fencing token, a lease's version, or the time a record was written, in µs since 1970.
  * - `holder`: the holder of a lease, or NULL.
- * - `expires`: when a lease or its retention ends, in µs since 1970. After that, it is the time of last use. For a
+ * - `expires`: when a lease or its retention ends, in µs since 1970. Once past, it shows when the row was last used. For a
  * record, it is 400 days after the write. For a row lock, it is the creation time, because updating it would cost a
  * commit.
  * - `label`: a lease's key, or the name of a record or instance, as ASCII JSON, if `name` doesn't show it.

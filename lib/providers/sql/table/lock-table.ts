@@ -15,7 +15,7 @@ export class LockTable {
   /** Whether this process has found the table before. */
   #wasThere = false;
   #preparing: Promise<void> | undefined;
-  /** The callers that need a token, by counter name. */
+  /** The callers waiting for a token, by counter name. */
   readonly #counted = new Map<string, Batches<undefined, bigint>>();
 
   constructor(
@@ -76,7 +76,7 @@ export class LockTable {
     try {
       await this.run(create);
     } catch (error) {
-      // If two processes create it at once, one may fail despite IF NOT EXISTS (Postgres: 23505), but then the table exists.
+      // If two processes create the table at once, one may fail despite IF NOT EXISTS (Postgres: 23505), but then it exists.
       if (await find().catch(() => undefined)) return;
       if (remedyOf(error) === undefined) throw error;
       throw new LockConfigError(
@@ -112,8 +112,8 @@ export class LockTable {
 
   /**
    * Creates a key's row in autocommit before any attempt to lock it. Under READ COMMITTED, a lock on a missing
-   * row is granted to every caller (measured on MariaDB 10.11), so such a lock must never count. Resolves to false if another
-   * transaction prevents this by creating the row or locking a gap.
+   * row is granted to every caller (measured on MariaDB 10.11), so such a lock must never be trusted. Resolves to false
+   * if another transaction prevents the insert by creating the row or locking a gap.
    */
   async createRow(name: string, label: string | null = null): Promise<boolean> {
     try {
@@ -158,7 +158,7 @@ export class LockTable {
 
   /**
    * Takes the next token for a lock whose own connection can't commit it. Each statement costs a commit, so callers that
-   * arrive while one is in flight for the same counter share the next one. Tokens are issued after the lock is granted,
+   * arrive while one is in flight for the same counter share the next statement. Tokens are issued after the lock is granted,
    * so no caller gets a token that predates its grant.
    */
   nextToken(counter: string): Promise<bigint> {

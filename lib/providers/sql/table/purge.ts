@@ -7,7 +7,7 @@ import type { LockTable } from './lock-table.js';
 // A statement reads at most this many rows, so it takes a few ms regardless of the table's size. An index on `expires`
 // would be faster, but every acquire, renewal, and release would have to update it.
 const ROWS_IN_A_PART = 5_000;
-// How many rows one statement deletes; it locks them for a few ms.
+// How many rows one statement deletes, locking them for a few ms.
 const ROWS_IN_A_BATCH = 100;
 
 /**
@@ -24,7 +24,7 @@ export function readUnusedFor({ unusedFor }: PurgeOptions): number {
 }
 
 /**
- * Deletes rows of locks in a range of names (default: all) that have been unused for `unusedFor` ms. Resolves to the
+ * Deletes lock rows in a range of names (default: all) that have been unused for `unusedFor` ms. Resolves to the
  * number deleted. Each statement is a separate transaction, so a process that freezes in between doesn't leave rows locked.
  *
  * Rows in use are never deleted: held or retained leases end in the future, and rows locked by any transaction

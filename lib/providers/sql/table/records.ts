@@ -78,7 +78,7 @@ export class SqlRecords implements RecordStore {
 }
 
 async function read({ family, name, run }: LockTable, row: string): Promise<StoredRecord> {
-  // Select one row so that the time is returned even without a record.
+  // Select one row so the time is returned even if there's no record.
   const select = `SELECT (SELECT holders FROM ${name} WHERE name = ${family.value(1)}) AS value, ${family.now} AS server_time`;
   const answer = firstRow(await run(select, [row]));
   const text = textOf(answer?.['value']);

@@ -24,7 +24,7 @@ export interface GrantedLease {
  */
 export interface FoundLease extends GrantedLease {
   /**
-   * Whether the statement that wrote it was acknowledged, so the lease survives. Otherwise, it counts only from the first acknowledged renewal.
+   * Whether the statement that wrote it was acknowledged, so the lease survives. Otherwise, the lease counts only from its first acknowledged renewal.
    */
   readonly isAcknowledged: boolean;
 }
@@ -39,7 +39,7 @@ const RESERVE_WITHIN = 500;
  * position behind all others, and the next read shows whether there is room for it.
  */
 export class LeaseClaim {
-  /** Whether the request is in the row, granted or with a reserved position. */
+  /** Whether the request is in the row, with a grant or a reserved position. */
   #isThere = false;
   /** The request's token in the row: the last token its callers may use. */
   #token = 0n;
@@ -52,7 +52,7 @@ export class LeaseClaim {
   /** Whether another claim was faster. */
   #hasLost = false;
 
-  /** @param name the name of the row */
+  /** @param name the row's name */
   constructor(
     private readonly clock: Clock,
     private readonly leases: LeaseTable,
@@ -71,7 +71,7 @@ export class LeaseClaim {
 
   /** Updates the state from a row that was read. Resolves to the lease if the request holds it. */
   async look(seen: Lease | undefined): Promise<FoundLease | undefined> {
-    // If the version has changed, an unanswered claim has taken effect or never will.
+    // If the version has changed, an unanswered claim has either taken effect or never will.
     if (seen?.version !== this.#unanswered) this.#unanswered = undefined;
     if (!seen || seen.serverTime > this.#unansweredUntil) this.#unansweredUntil = -Infinity;
     const own = seen?.holds.find((hold) => this.#isOwn(hold));
@@ -89,7 +89,7 @@ export class LeaseClaim {
 
   /**
    * Whether a claim could be granted, given a row in which {@link look} found no lease for this request. This doesn't
-   * apply right after the request gives up its position, because `seen` still contains it.
+   * apply right after the request gives up its position, because `seen` still contains that position.
    */
   fits({ holds }: Lease): boolean {
     return admits(holds, this.request.limited) && !holds.some((hold) => this.#isOwn(hold));

@@ -53,8 +53,8 @@ export class LeaseTable extends LockTable {
 
   /**
    * Acquires the lease for `duration` ms if it is free and its version is unchanged. Resolves to the new version, which
-   * is the last of the tokens for `callers` callers. Limited holders don't lower `expires` when they leave, so all of
-   * them must have ended when the row was read, and `holders` must be unchanged.
+   * is the last of the tokens for `callers` callers. Limited holders don't lower `expires` when they leave, so all
+   * their holds must have ended when the row was read, and `holders` must be unchanged.
    */
   async claim(
     name: string,
@@ -171,7 +171,7 @@ export class LeaseTable extends LockTable {
   /** Resolves to the leases that were still held. */
   async #renewTogether<L extends HeldLease>(leases: readonly L[], duration: number): Promise<readonly L[]> {
     if ((await this.#update('', duration, leases)) === leases.length) return leases;
-    // Some were lost, so read the rows to see which. A holder still there with the same version has held the lease
+    // Some were lost, so read the rows to see which. A holder still listed with the same version has held the lease
     // continuously, because a row's versions never recur. It was also renewed, because the UPDATE skips
     // only
     // leases that are no longer held.

@@ -15,13 +15,13 @@ export interface LeaseHold {
   readonly expires: number;
 }
 
-/** A row as read, timed by the database's clock. */
+/** A row as read, with times from the database's clock. */
 export interface Lease {
   /** The row's version: the last token, or higher. */
   readonly version: bigint;
   /** When it was read, in µs since 1970. */
   readonly serverTime: number;
-  /** The holds that have not ended, latest last. If there are none, the row is free. */
+  /** The holds that haven't ended, newest last. If there are none, the row is free. */
   readonly holds: readonly LeaseHold[];
   /** The `holders` column; `null` for an exclusive lock. */
   readonly holders: string | null;
@@ -39,7 +39,7 @@ interface Piece {
 }
 
 /*
- * A piece is `;<holder>=<end>,<token>,<weight>,<limit>`, with `~` instead of `=` if it is retained. The end is in µs
+ * Each piece has the form `;<holder>=<end>,<token>,<weight>,<limit>`, with `~` instead of `=` if it is retained. The end is in µs
  * since 1970, which has 16 digits from 2001 to 2286, so it can be compared as text and replaced in place.
  */
 const PIECE = /;([^;=~]+)([=~])(\d+),(\d+),(\d+),(\d+)/g;
@@ -88,8 +88,8 @@ export function leaseOf(row: LeaseRow): Lease {
 }
 
 /**
- * Whether a holder in the row has a grant, rather than just a reserved position. Earlier holders count even if
- * they have ended, unless they were freed, because a renewal sent earlier may still be executed.
+ * Whether a holder in the row has a grant, rather than just a reserved position. Earlier holders count even if their
+ * holds have ended, unless they were freed, because an earlier renewal may still be executed.
  */
 export function isGranted({ pieces }: Lease, { token, limited }: LeaseHold): boolean {
   const before = pieces.filter(({ hold, isFreed }) => hold.token < token && !isFreed);
@@ -110,7 +110,7 @@ function grantedOf(holds: readonly LeaseHold[]): readonly LeaseHold[] {
   });
 }
 
-/** Whether a limited lock with these limits, or else an exclusive lock, can be granted alongside these holds. */
+/** Whether a lock can be granted alongside these holds: limited if limits are given, otherwise exclusive. */
 export function admits(holds: readonly LeaseHold[], terms: LimitShare | undefined): boolean {
   if (holds.length === 0) return true;
   if (!terms || holds.some(({ limited }) => !limited)) return false;

@@ -118,7 +118,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     return this.operate('purge()', ({ leases }) => purge(leases, unusedFor));
   }
 
-  /** Purges unless another process is purging. The purge lease isn't released; it ends before the next hourly purge. */
+  /** Purges unless another process is purging. The purge lease isn't released; it expires before the next hourly purge. */
   async #purgeInTurn(leases: LeaseTable): Promise<void> {
     const { namespace, instance } = this.context;
     const name = purgeNameOf(namespace);

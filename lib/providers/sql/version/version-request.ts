@@ -20,7 +20,7 @@ import type { LimitedLeases } from './limited-leases.js';
 
 // The delay between reads of a busy row. Each read is one index lookup.
 const PAUSE = { first: 10, most: 200 };
-// How long before the wait ends the last read is made, in ms.
+// The last read is made this long before the wait ends, in ms.
 const LAST_LOOK = 50;
 // How many times an attempt that doesn't wait may lose to other claims.
 const MOST_LOST = 5;
@@ -48,7 +48,7 @@ export class VersionRequest implements SqlRequest {
    * Whether the caller has left. `request.wait` doesn't show that: it is 0 by then, as it is for an attempt that never waits.
    */
   #hasLeft = false;
-  /** When the read or claim that is still unanswered was sent. */
+  /** When the still-unanswered read or claim was sent. */
   #sentAt: number | undefined;
   /** When `minHold` ends. */
   #keepUntil = -Infinity;
@@ -81,7 +81,7 @@ export class VersionRequest implements SqlRequest {
     return isRenewed ? { validUntil: validUntil(sentAt, lease) } : 'lost';
   }
 
-  /** Tries until `request.wait` ends. A repeated call finds the hold from an unanswered one. */
+  /** Tries until `request.wait` ends. A repeated call finds a hold left by an unanswered call. */
   acquire(): Promise<Grant | 'busy' | 'not-asked'> {
     const { after } = this.request;
     this.#answer =
@@ -133,7 +133,7 @@ export class VersionRequest implements SqlRequest {
     return new Promise((resolve, reject) => {
       const leave = () => {
         this.#hasLeft = true;
-        // The row was busy when it was last read. But a claim in flight may still be granted, so its outcome decides.
+        // The row was busy when it was last read. But a claim in flight may still be granted, so wait for its outcome.
         if (!this.#claim.sent) resolve('busy');
       };
       // Read the signal only when waiting, because reading it creates it. Before that, a release ends the attempt, and a lock
@@ -199,7 +199,7 @@ export class VersionRequest implements SqlRequest {
       if (this.#isReleased()) break;
       if (granted) return this.#grant(granted, claimedAt);
       lost += 1;
-      // Otherwise, the next read shows how long the faster claim lasts, or whether a reserved position has room.
+      // Otherwise, the next read shows how long the faster claim lasts, or whether there is room for a reserved position.
       if (request.wait <= 0 && lost >= MOST_LOST && !claim.sent) break;
     }
     return this.#endWithoutClaim();
@@ -224,7 +224,7 @@ export class VersionRequest implements SqlRequest {
     return { lease, fencingToken, followers, validUntil: validUntil(sentAt, Math.min(lease, remaining)) };
   }
 
-  /** @throws Error if an earlier claim may still be granted. That does not count as busy, so the core releases the request */
+  /** @throws Error if an earlier claim may still be granted. This case doesn't count as busy, so the core releases the request */
   #endWithoutClaim(): 'busy' {
     if (!this.#claim.sent || this.#released) return 'busy';
     throw new Error('A statement got no response and may still acquire the lock.');

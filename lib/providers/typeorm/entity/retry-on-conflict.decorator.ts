@@ -17,7 +17,7 @@ const OPTIONS = { attempts: count(1).or(3) } satisfies OptionTable<RetryOnConfli
 
 /** Decorates methods that return a promise. */
 export interface RetryDecorator {
-  // These don't match any method. If more than three don't match, the compiler reports only the last one.
+  // These overloads never match. If more than three fail to match, the compiler reports only the last one.
   /* eslint-disable @typescript-eslint/unified-signatures -- their number is what matters */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
@@ -41,7 +41,7 @@ export interface RetryDecorator {
  * Delays are random, up to a bound that doubles from 20 ms to 1 s ("full jitter"), because callers that conflicted
  * would conflict again after equal delays.
  *
- * @throws LockConfigError during decoration, if the method can't be retried or options are invalid
+ * @throws LockConfigError at decoration time if the method can't be retried or options are invalid
  */
 export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDecorator {
   const { attempts } = read({ name: '@RetryOnConflict' }, options, OPTIONS);
@@ -68,7 +68,7 @@ export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDeco
     copyMethodMetadata(retried, original);
     descriptor.value = retried;
   };
-  // Its overload for properties has no descriptor and never matches.
+  // The type's property overload has no descriptor and never matches.
   return decorate as RetryDecorator;
 }
 

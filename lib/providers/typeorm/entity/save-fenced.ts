@@ -24,17 +24,17 @@ export interface SaveFencedOptions<E> {
 }
 
 /**
- * Writes an entity that already exists in its table with a single guarded UPDATE, so a holder that was paused for
- * longer than its lease cannot overwrite what later holders have written.
+ * Writes an entity that already exists in its table with a single guarded UPDATE, so a holder paused for longer than
+ * its lease can't overwrite what later holders wrote.
  *
  * - A fence column refuses a fencing token smaller than its current one, and stores a larger one. Equal tokens pass, because one hold may
- *   write many times; `null` is older than every token. If the entity also has a `@VersionColumn`, both checks must pass.
+ *   write many times; `null` counts as smaller than any token. If the entity also has a `@VersionColumn`, both checks must pass.
  * - A `@VersionColumn` refuses the write if anyone has written the row since the entity was read, with or without a
  *   lock. In this case, the lock doesn't need a token.
  *
  * All columns whose property is not `undefined` are written, including embedded ones and to-one relation keys. A lazy
- * relation set to a promise is awaited. Nothing cascades, and no other table is written; the only listeners and
- * subscribers called are those that run for any query builder UPDATE. The entity gets its new version and token;
+ * relation set to a promise is awaited. Nothing cascades, and no other table is written; listeners and subscribers run
+ * only as for any query builder UPDATE. The entity gets its new version and token;
  * database-computed values (`@UpdateDateColumn`) are not read back.
  *
  * The guard fails if anything else writes the fence column, including `manager.save()` with an entity read earlier, or
@@ -166,7 +166,7 @@ class GuardedRow<E extends ObjectLiteral> {
     );
   }
 
-  /** Copies to the entity what was written besides its own values, because otherwise the next save would undo it. */
+  /** Copies any other written values to the entity. Otherwise, the next save would undo them. */
   async refresh(): Promise<void> {
     if (this.#fence) {
       const { column, token } = this.#fence;
@@ -234,7 +234,7 @@ class GuardedRow<E extends ObjectLiteral> {
     const { versionColumn, updateDateColumn, columns, relationsWithJoinColumns } = metadata;
     const values = {};
     // This includes a fence column that does not guard this write. The version proves that nobody has written the row
-    // since the read, so the token that was read is still the row's token.
+    // since the read, so the token read is still current.
     for (const column of columns) {
       if (column === versionColumn || column === updateDateColumn) continue;
       if (column.isPrimary || column.isDiscriminator || column.asExpression) continue;

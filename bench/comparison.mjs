@@ -194,20 +194,20 @@ export function conclusion(rows) {
   const farthest = (list) => list.filter(({ ratio }) => ratio).toSorted((a, b) => b.ratio - a.ratio);
   const lacking = behind.filter(({ lacks }) => lacks.length > 0).length;
   return [
-    `In ${ahead.length + level.length + behind.length} comparisons with the best other in the same run, this package is ahead ${ahead.length} times, level ${level.length} and behind ${behind.length}.`,
-    `In ${lacking === behind.length ? 'all' : `${lacking} of the`} ${behind.length} where it's behind, the faster one lacks something that this package's lock has.`,
-    farAway('ahead', farthest(ahead)),
-    farAway('behind', farthest(behind).reverse()),
+    `In ${ahead.length + level.length + behind.length} comparisons with the best other in the same run, this package is ahead in ${ahead.length}, level in ${level.length}, and behind in ${behind.length}.`,
+    `In ${lacking === behind.length ? 'all' : `${lacking} of the`} ${behind.length}, the faster one lacks a feature this package's locks have.`,
+    farAway('ahead', 'leads', farthest(ahead)),
+    farAway('behind', 'deficits', farthest(behind).reverse()),
   ].join(' ');
 }
 
-function farAway(word, rows) {
+function farAway(word, plural, rows) {
   if (rows.length === 0) return `It's never ${word}.`;
   const names = rows.slice(0, 3).map(({ label, ratio, other }) => {
     // "Redis: one caller, cycles/s" -> "Redis, one caller"
     return `${label.replace(/, [^,]+$/, '').replace(':', ',')} (${times(ratio)} × ${other})`;
   });
-  return `It's farthest ${word} in: ${names.join('; ')}.`;
+  return `Its biggest ${plural}: ${names.join('; ')}.`;
 }
 
 export function times(ratio) {

@@ -40,9 +40,9 @@ const PROMISES = [
     ],
   },
   {
-    promise: 'Busy, lost and unavailable are different errors',
+    promise: 'Busy, lost, and unavailable are different errors',
     rules: ['release', 'unexpected'],
-    attack: 'servers that are down, paused or unreachable',
+    attack: 'servers that are down, paused, or unreachable',
     faults: [
       ...['server paused', 'server down', 'server flapping', 'all servers paused', 'one server refused'],
       ...['connections refused', 'requests lost', 'network delayed', 'CLIENT PAUSE'],
@@ -115,7 +115,7 @@ function summary(results, withControls) {
     `- **Runs:** ${results.length}, ${Math.round(total(results, 'minutes'))} minutes in total, from ${first} to ${last}.`,
     `- **Faults:** ${faults}, during ${sections} critical sections.`,
     `- **Broken promises:** ${violations}.`,
-    `- **Overlaps under the faults listed below:** ${overlaps}. The judge recorded them and counts none as a violation.`,
+    `- **Overlaps under the faults listed below:** ${overlaps}. The judge recorded them but does not count them as violations.`,
     `- **Late writes that a fencing token rejected:** ${refused}.`,
     ...(without.length > 0 ? [`- **No result yet:** ${without.join(', ')}.`] : []),
   ].join('\n');

@@ -96,7 +96,7 @@ function parameter(index: number, path: readonly PropertyStep[]): Root {
 function requestOf({ request }: KeyScope, { method }: KeySite): unknown {
   if (request !== undefined && request !== null) return request;
   throw new LockKeyError(
-    `The lock key of ${method} reads the request, but LockRequestInterceptor did not run here: call the method as a handler. ` +
+    `The lock key of ${method} reads the request, but LockRequestInterceptor did not run here: make sure that Nest calls the method as a handler. ` +
       'Nest 11 gateways, and controllers in a hybrid application without inheritAppConfig, need @UseInterceptors(LockRequestInterceptor).',
   );
 }

@@ -44,7 +44,7 @@ it('a key, a prefix and options', () => {
 
 it.each([
   [[], LIST, 'No server specified. Use --url or --config, or set'],
-  [['--url', ''], LIST, 'No server is given'],
+  [['--url', ''], LIST, 'No server specified'],
   [[...REDIS, '--config', 'a.mjs'], LIST, 'Use either --url or --config, not both.'],
   [[...REDIS, '--table', 't'], LIST, '--table is only for SQL.'],
   [['--config', 'a.mjs', '--table', 't'], LIST, '--table cannot be combined with --config.'],

@@ -6,7 +6,10 @@ import { ScriptedProvider } from './scripted-provider.js';
 
 describe('a backend that fails', () => {
   it.each([
-    [new Error('OOM command not allowed'), 'the backend failed with "OOM command not allowed"; check it and its log.'],
+    [
+      new Error('OOM command not allowed'),
+      'the backend failed with "OOM command not allowed"; check its status and log.',
+    ],
     [
       new LockUnavailableError('Redis refuses it (OOM); check the server.'),
       'Redis refuses it (OOM); check the server.',

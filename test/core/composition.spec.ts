@@ -137,14 +137,14 @@ describe('a provider that is built on others', () => {
     const providers = { all: new Alias('redis', 'mysql'), redis: new ScriptedProvider() };
     expect(() => new LockManager({ providers, default: 'all' })).toThrow(LockConfigError);
     expect(() => new LockManager({ providers, default: 'all' })).toThrow(
-      'Lock provider "all" is built on "mysql", but the lock providers are "all", "redis".',
+      'Lock provider "all" depends on "mysql", but the only lock providers are "all", "redis".',
     );
   });
 
   it('is refused in a cycle', () => {
     const providers = { all: new Alias('half'), half: new Alias('all') };
     expect(() => new LockManager({ providers, default: 'all' })).toThrow(
-      'Lock providers are built on each other in a cycle: all → half → all.',
+      'Lock providers depend on each other in a cycle: all → half → all.',
     );
   });
 });

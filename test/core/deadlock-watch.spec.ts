@@ -66,7 +66,7 @@ describe('callers that wait for each other', () => {
     expect(error.waited).toBeLessThan(4_000);
     const message =
       `Lock "a" of Stock.take (provider "main") was refused after ${error.waited} ms, because callers are waiting for each other in a cycle: ` +
-      'this call holds "b"; instance "shop" holds "a" and waits for "b". Release what this call holds and run it again. ' +
+      'this call holds "b"; instance "shop" holds "a" and waits for "b". Release what this call holds and retry the call. ' +
       'Acquire these locks in the same order everywhere, or all at once with an array of keys.';
     expect(error.message).toBe(message);
     expect(log.filter((line) => line.startsWith(message))).toHaveLength(1);

@@ -81,7 +81,7 @@ describe('events', () => {
   });
 
   it('report no forced release that failed', async () => {
-    const forceRelease = () => Promise.reject(new Error('not responded'));
+    const forceRelease = () => Promise.reject(new Error('not answered'));
     const provider = Object.assign(new ScriptedProvider({ forceRelease: true }), { forceRelease });
     const { locks, events } = await startManager({ provider });
     locks.events.on('force-released', (event) => events.push({ name: 'force-released', event }));
@@ -89,7 +89,7 @@ describe('events', () => {
     expect(events).toEqual([]);
   });
 
-  it('say once that a backend does not answer, until it has answered again, which the log says too', async () => {
+  it('say once that a backend is not responding, until it has answered again, which the log says too', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, names, log } = await startManager({ provider });
     const down = () => {

@@ -60,7 +60,7 @@ describe('the holder of a busy lock', () => {
     await clock.advance(3);
     const error = await refused;
     expect(error.message).toContain(
-      'for the whole wait of 100 ms: it changed hands; now instance "shop" has held it for 3 ms. Raise',
+      'for the whole wait of 100 ms: it changed hands; instance "shop" has now held it for 3 ms. Raise',
     );
     expect(error.heldBy).toMatchObject({ instance: 'shop', since: new Date(clock.wallTime() - 3) });
   });
@@ -88,7 +88,7 @@ describe('the holder of a busy lock', () => {
     ],
     ['of unknown age that was seen before', null, 1_000, 'instance "shop" held it 1 s ago'],
     ['of unknown age that was seen just now', null, 1_950, 'instance "shop" has it'],
-    ['that came meanwhile', 1_200, 1_300, 'it changed hands; now instance "shop" has held it for 100 ms'],
+    ['that came meanwhile', 1_200, 1_300, 'it changed hands; instance "shop" has now held it for 100 ms'],
   ])('%s is named as the backend saw it', async (_, since, seenAt, words) => {
     const provider = ScriptedProvider.obliging();
     provider.onAcquire = (request) => {

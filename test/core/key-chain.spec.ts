@@ -244,7 +244,7 @@ describe('several keys on a backend that executes their rule', () => {
     const stopped = watch(locks.stop());
     await clock.advance(10_000);
     expect(asked.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', key: 'b' });
-    expect(String(asked.error)).toContain('stopping');
+    expect(String(asked.error)).toContain('shutting down');
     expect(stopped.state).toBe('fulfilled');
     expect(provider.order.slice(3).sort()).toEqual(['release a', 'release b', 'release c']);
     expect(happened()).toEqual(['acquired a', 'released a']);

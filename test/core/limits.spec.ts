@@ -78,8 +78,13 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
       {},
       /already held in limited mode .* acquiring it in exclusive mode .*Use the same mode for both/,
     ],
-    ['shared', { limit: 3 }, { mode: 'shared' }, /already held limited .* acquiring it shared /],
-    ['limited in shared', { mode: 'shared' }, { limit: 3 }, /already held shared .* acquiring it limited /],
+    ['shared', { limit: 3 }, { mode: 'shared' }, /already held in limited mode .* acquiring it in shared mode /],
+    [
+      'limited in shared',
+      { mode: 'shared' },
+      { limit: 3 },
+      /already held in shared mode .* acquiring it in limited mode /,
+    ],
   ])('are not entered again %s: the task would deadlock', async (_what, outer, inner, message) => {
     const { locks } = await started();
     const nested = locks.withLock('report', () => locks.withLock('report', () => undefined, inner), outer);
@@ -93,7 +98,7 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
   it('are not entered again under a smaller limit, which could not be kept', async () => {
     const { locks } = await started();
     const nested = locks.withLock('report', () => locks.withLock('report', () => 1, { limit: 2 }), { limit: 3 });
-    await expect(nested).rejects.toThrow(/under limit 3, .* under limit 2\. Use the same limit everywhere/);
+    await expect(nested).rejects.toThrow(/with limit 3, .* with limit 2\. Use the same limit everywhere/);
   });
 
   it('of one process that are busy get no advice to enter them again', async () => {
@@ -137,7 +142,7 @@ it.each<[string, LockOptions, RegExp]>([
   [
     'a weight that never fits',
     { limit: 2, weight: 3 },
-    /"weight" is 3, but must be a whole number from 1 to "limit", which is 2/,
+    /"weight" is 3, but it must be a whole number from 1 to "limit" \(2\)/,
   ],
   [
     'more holders than a backend may keep',

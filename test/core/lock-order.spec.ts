@@ -74,8 +74,8 @@ describe('the warning of locks in opposite orders', () => {
     await nest(locks, 'order:5', 'order:4');
     await nest(locks, 'order:7', 'order:6');
     expect(log).toEqual([
-      'Lock "order:4" (provider "main") is acquired under "order:5", which sorts after it: two callers that nest them in opposite order deadlock. ' +
-        'Acquire keys in sorted order, or all at once with an array of keys. (Warned once per pair.)',
+      'Lock "order:4" (provider "main") is acquired under "order:5", which sorts after it: two callers that nest them in opposite orders can deadlock. ' +
+        'Acquire keys in sorted order, or all at once as an array. (Warned once per pair.)',
     ]);
     // Another key of that name is around this call alone.
     await nest(locks, ['stock:1', 'stock:5'], 'stock:3');

@@ -159,8 +159,8 @@ describe('administration', () => {
 
   it('is refused where the provider has none', async () => {
     const { locks } = await startManager({ provider: new ScriptedProvider() });
-    await expect(locks.admin.inspect('a')).rejects.toThrow('does not offer inspect()');
-    await expect(locks.admin.forceRelease('a')).rejects.toThrow('does not offer forceRelease()');
+    await expect(locks.admin.inspect('a')).rejects.toThrow('does not support inspect()');
+    await expect(locks.admin.forceRelease('a')).rejects.toThrow('does not support forceRelease()');
   });
 });
 

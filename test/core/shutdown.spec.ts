@@ -6,7 +6,7 @@ import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { deferred, type Outcome, startManager, watch } from './manager-rig.js';
 import { type Ask, ScriptedProvider } from './scripted-provider.js';
 
-const STOPPING = { code: 'LOCK_UNAVAILABLE', message: expect.stringContaining('stopping') as unknown };
+const STOPPING = { code: 'LOCK_UNAVAILABLE', message: expect.stringContaining('shutting down') as unknown };
 
 describe('start', () => {
   it('comes before everything else, and once', async () => {
@@ -430,7 +430,7 @@ describe('stop', () => {
   });
 });
 
-describe('a stop while the backend does not answer', () => {
+describe('a stop while the backend is not responding', () => {
   const GRACE = 20_000;
   /** How long it waits for the last answers. */
   const CLOSING = 2_000;

@@ -17,9 +17,9 @@ describe('what a FailoverLockProvider is made of', () => {
     ['FailoverLockProvider: "window" is', { ...TWO, window: 999 }],
     // With the jitter and the margin of the clocks, timers would run for longer than the 24.8 days of Node's.
     [`"window" is '24.8d', but must be a duration of 1000 ms to 1 day`, { ...TWO, window: '24.8d' }],
-    ['must be a list of names', { casStore: 'record' } as FailoverLockProviderOptions],
-    ['must be a list of names', { ...TWO, providers: 'ab' as never }],
-    ['must be a list of names', { ...TWO, providers: ['a', undefined as never] }],
+    ['must be a list of lock provider names', { casStore: 'record' } as FailoverLockProviderOptions],
+    ['must be a list of lock provider names', { ...TWO, providers: 'ab' as never }],
+    ['must be a list of lock provider names', { ...TWO, providers: ['a', undefined as never] }],
     ['there is no option "provider": write "providers"', old({ provider: ['a', 'b'] })],
     ['there is no option "mode": remove it', old({ mode: 'available' })],
   ])('is refused: %s', (message, options) => {
@@ -57,7 +57,7 @@ describe('what a FailoverLockProvider is made of', () => {
     };
     expect(nested()).toThrow(LockConfigError);
     expect(nested()).toThrow(
-      'FailoverLockProvider of below, c cannot use lock provider "below", because the fencing tokens',
+      'FailoverLockProvider of below, c cannot use lock provider "below", because fencing tokens',
     );
     // Where it gives no tokens, none has to fit.
     expect(nested({ bare: new ScriptedProvider({ fencing: false }) })).not.toThrow();
@@ -78,10 +78,10 @@ describe('what a FailoverLockProvider is made of', () => {
     const { log, main } = await fleet.start({ providers: ['a', 'weak'] }, { weak });
     expect(main.capabilities).toMatchObject({ shared: false, fencing: false });
     expect(log).toContain(
-      'Lock provider "main": There are no shared locks on any provider, because "weak" does not support them.',
+      'Lock provider "main": No provider offers shared locks, because they are not supported by "weak".',
     );
     expect(log).toContain(
-      'Lock provider "main": There are no fencing tokens on any provider, because "weak" does not support them.',
+      'Lock provider "main": No provider offers fencing tokens, because they are not supported by "weak".',
     );
     await fleet.stop();
   });

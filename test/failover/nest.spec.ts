@@ -116,7 +116,7 @@ describe('an application with a failover among its providers', () => {
 
   it('hears at boot which standby is weaker, and what the loss of the record costs', () => {
     expect(warnings).toContain(
-      'Lock provider "main": There are no fencing tokens on any provider, because "mysql" does not support them.',
+      'Lock provider "main": No provider offers fencing tokens, because they are not supported by "mysql".',
     );
     expect(warnings.find((warning) => warning.includes('If "mysql" is lost'))).toMatch(/use a third one as "casStore"/);
   });

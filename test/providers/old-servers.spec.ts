@@ -28,7 +28,7 @@ describe('a Redis that is older than 6.2', () => {
   it('fails the boot', async () => {
     const starting = startBackend({ url: `redis://127.0.0.1:${old.port}` });
     await expect(starting).rejects.toBeInstanceOf(LockConfigError);
-    await expect(starting).rejects.toThrow(/Redis 6\.0[.\d]* is too old for locks: it must be 6\.2 or later/);
+    await expect(starting).rejects.toThrow(/Redis 6\.0[.\d]* is too old for locks: use version 6\.2 or later/);
   });
 
   it('fails the boot as a node of Redlock, by its number', async () => {
@@ -63,7 +63,7 @@ describe('memcached of an older version', () => {
   it.each(['1.4.39', '1.6.9'])('%s fails the boot, because it would never grant a lock', async (version) => {
     const starting = (await locksOn((text) => text.replace(/^VERSION .*?\r/, `VERSION ${version}\r`))).start();
     await expect(starting).rejects.toBeInstanceOf(LockConfigError);
-    await expect(starting).rejects.toThrow(`memcached ${version} is too old for locks: it must be 1.6.10 or later`);
+    await expect(starting).rejects.toThrow(`memcached ${version} is too old for locks: use version 1.6.10 or later`);
   });
 
   it('before 1.6.18 ends some replies with a space, and releases all the same', async () => {

@@ -105,7 +105,7 @@ it('refuses a mistyped option, which would be ignored', async () => {
 it.each<[string, RunOnceOptions]>([
   [`"minHold" is '25d', but must be a duration of 0 ms to 24.8 days`, { minHold: '25d' }],
   [`"maxHold" is '25d', but must be a duration of 1 ms to 24.8 days, or Infinity`, { minHold: 0, maxHold: '25d' }],
-  [`"minHold" is 60000 ms, longer than "maxHold", which is 1000 ms`, { minHold: '1m', maxHold: '1s' }],
+  [`"minHold" is 60000 ms, which exceeds "maxHold" (1000 ms)`, { minHold: '1m', maxHold: '1s' }],
 ])('refuses times that cannot be: %s', async (message, options) => {
   const { one } = await fleet();
   await expect(one.runOnce('report', () => 1, options)).rejects.toThrow(message);
@@ -147,7 +147,7 @@ describe('isLocked', () => {
   it('refuses where the provider cannot tell', async () => {
     const { locks } = await startManager({ provider: new ScriptedProvider() });
     await expect(new LockService(locks).isLocked('order:42')).rejects.toThrow(
-      /"main" does not offer inspect\(\), isLocked\(\) and leader\(\)/,
+      /"main" does not support inspect\(\), isLocked\(\) and leader\(\)/,
     );
   });
 });

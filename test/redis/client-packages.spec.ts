@@ -61,7 +61,7 @@ describe('the package that connects', () => {
 
   it('is named, and the other one, where neither is installed', async () => {
     await expect(connect({ url: 'redis://nowhere' })).rejects.toThrow(
-      /needs the package "ioredis" or "redis".*npm install ioredis/,
+      /needs the "ioredis" or "redis" package.*npm install ioredis/,
     );
   });
 });

@@ -96,7 +96,7 @@ describe('processes that wait for each other in a cycle', () => {
       'three c a',
       'two b c',
     ]);
-    expect(victim.message).toContain('callers wait for each other in a cycle: this call holds');
+    expect(victim.message).toContain('callers are waiting for each other in a cycle: this call holds');
     const logged = programs.flatMap((program) => program.log());
     expect(logged.filter((line) => line.includes('in a cycle: this call holds'))).toHaveLength(1);
     await until(async () => (await redis.admin.keys('lock:*wait:*')).length === 0, 'the texts are gone');

@@ -79,7 +79,7 @@ describe('an application whose Redis is down at its boot, comes, goes and return
       const [silent, back] = ['is not responding', 'is responding again.'].map(
         (what) => `Lock provider "default" ${what}`,
       );
-      expect(logger.lines.filter((line) => line.includes('answer'))).toEqual([silent, back, silent, back]);
+      expect(logger.lines.filter((line) => line.includes('respond'))).toEqual([silent, back, silent, back]);
     } finally {
       await app.close();
     }

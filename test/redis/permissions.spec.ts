@@ -123,7 +123,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       await other.backend.release(granted(await second), RELEASE);
       await deaf.backend.release(granted(await waiter), RELEASE);
       expect(warnings).toEqual([
-        expect.stringMatching(/only gets locks that no other process waits for. Grant SUBSCRIBE/),
+        expect.stringMatching(/only gets locks no other process is waiting for. Grant SUBSCRIBE/),
       ]);
       expect(await deaf.backend.diagnose()).toContainEqual({
         severity: 'error',

@@ -222,7 +222,7 @@ describe('the profile of contention, over several processes', () => {
     await tell(billing, 'acquire');
     const next = tell(third, 'acquire');
     await waitersAre(1);
-    const refused = expect(shop.acquire('order:1', { wait: '4s' })).rejects.toThrow('it went from holder to holder');
+    const refused = expect(shop.acquire('order:1', { wait: '4s' })).rejects.toThrow('it changed hands');
     await waitersAre(2);
     await tell(billing, 'release');
     await next;

@@ -146,7 +146,7 @@ describe('a user without permission', () => {
       for (const admin of admins) await admin.call('ACL', 'SETUSER', 'default', '-set', '-eval', '-evalsha');
       const error = await failureOf(one.acquire('other', { wait: 120_000 }));
       expect(error).toBeInstanceOf(LockConfigError);
-      expect(String(error)).toMatch(/fewer than \d of the \d Redis nodes answered.*refuses/);
+      expect(String(error)).toMatch(/fewer than \d of the \d Redis nodes responded.*refuses/);
       for (const admin of admins) admin.disconnect();
     } finally {
       await Promise.all(running.splice(0).map((locks) => locks.stop()));

@@ -191,7 +191,7 @@ describeUnless(wallClock ? undefined : NO_COMPILER)(
       expect(await quorum.admins[0]!.info('server')).toMatch(/^uptime_in_seconds:8640\d/m);
       await expect(ann.take()).rejects.toBeInstanceOf(LockUnavailableError);
       await expect(ann.take()).rejects.toMatchObject({
-        cause: { message: expect.stringContaining('does not vote yet') as string },
+        cause: { message: expect.stringContaining('cannot vote yet') as string },
       });
       await ann.clock.advance(LONG_LEASE - 1);
       await expect(ann.take()).rejects.toBeInstanceOf(LockUnavailableError);

@@ -142,7 +142,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     for (const operation of [() => records.read('damaged'), () => records.replace('damaged', 'a', 'b')]) {
       await expect(operation()).rejects.toThrow(LockConfigError);
       await expect(operation()).rejects.toThrow(
-        'Row "shop#run:damaged" of the lock table is not a record written by this package. Delete the row.',
+        'Row "shop#run:damaged" in the lock table is not a record written by this package. Delete the row.',
       );
     }
     await backend.admin.query(`DELETE FROM ${TABLE} WHERE name = ${value}`, [recordNameOf('shop', 'run', 'damaged')]);

@@ -112,7 +112,7 @@ describe('a session', () => {
     await new Promise((resolve) => setImmediate(resolve));
     expect(outcomes).toEqual([
       'one: The session was lost.',
-      'two: The transaction of the lock has ended, so this statement was not executed.',
+      'two: The lock transaction has ended, so this statement was not executed.',
     ]);
     expect(texts()).toEqual(['begin', 'one']);
   });

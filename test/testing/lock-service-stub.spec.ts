@@ -77,7 +77,7 @@ describe('provideLockServiceStub', () => {
     const { orders: service } = await orders({
       providers: { redlock: new RedlockLockProvider({ nodes: NODES, maxLease: '1m' }) },
     });
-    await expect(service.once(new Date())).rejects.toThrow(/"redlock" keeps no records/);
+    await expect(service.once(new Date())).rejects.toThrow(/"redlock" does not store records/);
   });
 
   it('grants at once, excludes nobody, and remembers', async () => {
@@ -161,7 +161,7 @@ describe('provideLockServiceStub', () => {
 
     it('but not on a provider that keeps no records', async () => {
       const { job } = await jobs({ providers: { cache: new MemcachedLockProvider({ server: '127.0.0.1:1' }) } });
-      await expect(job.nightly()).rejects.toThrow(/"cache" keeps no records/);
+      await expect(job.nightly()).rejects.toThrow(/"cache" does not store records/);
     });
   });
 
@@ -271,7 +271,7 @@ describe('a stub that stands for providers', () => {
 
   it('refuses composites that production refuses', () => {
     const providers = { main: new CombinedLockProvider({ providers: ['one', 'two'] }), one: {} };
-    expect(() => provideLockServiceStub({ providers })).toThrow('Lock provider "main" is built on "two"');
+    expect(() => provideLockServiceStub({ providers })).toThrow('Lock provider "main" depends on "two"');
   });
 });
 

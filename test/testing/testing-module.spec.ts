@@ -155,7 +155,7 @@ describe('DistributedLockTestingModule', () => {
     expect(runs).toBe(2);
   });
 
-  it('runs a job with ticks once for each tick of its scheduler', async () => {
+  it('runs a job with ticks once per tick of its scheduler', async () => {
     let runs = 0;
     @Injectable()
     class Jobs {
@@ -181,21 +181,21 @@ describe('DistributedLockTestingModule', () => {
     const { module, locks } = await start();
     await module.get(LockService).acquire('a');
     await expect(locks.busy('a')).rejects.toThrow(
-      'Expected lock "a" to be free, so that busy() can take it; the application holds "a" (provider "memory").',
+      'Expected lock "a" to be free so busy() can take it; the application holds "a" (provider "memory").',
     );
   });
 
   it('fails the boot where production fails it, and takes locks away whatever the provider offers', async () => {
     const row = new SqlRowLockProvider({ url: 'postgres://nobody@127.0.0.1:1/none' });
     await expect(start({ provider: row })).rejects.toThrow(
-      'Orders.nightly: Lock provider "default" cannot keep a key after its release: remove "minHold"',
+      'Orders.nightly: Lock provider "default" cannot keep a key locked after its release: remove "minHold"',
     );
     const imports = [DistributedLockTestingModule.forRoot({ provider: row })];
     const module = await compile(Test.createTestingModule({ imports }));
     const locks = module.get(TestLocks);
     const lock = await module.get(LockService).acquire('a');
     expect(lock.fencingToken).toBeNull();
-    await expect(module.get(LockAdmin).forceRelease('a')).rejects.toThrow('does not offer forceRelease()');
+    await expect(module.get(LockAdmin).forceRelease('a')).rejects.toThrow('does not support forceRelease()');
     expect(() => module.get(LockAdmin).list()).toThrow('does not support list()');
     await locks.lose('a');
     expect(lock.isHeld()).toBe(false);

@@ -166,7 +166,7 @@ describe('dialects', () => {
   it('Postgres refuses the boot when too old', async () => {
     const run = () => Promise.resolve([{ pid: 1, begun: 1, version: '12.22' }]);
     const setUp = postgresDialect(POSTGRES, 1_000, true).setUp({} as never, run, KIND);
-    await expect(setUp).rejects.toThrow('PostgreSQL 12.22 is too old for locks: it must be 13 or later.');
+    await expect(setUp).rejects.toThrow('PostgreSQL 12.22 is too old for locks: use version 13 or later.');
   });
 
   // Where no such server can be had: transaction_timeout is of Postgres 17.

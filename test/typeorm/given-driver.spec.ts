@@ -31,7 +31,7 @@ const require = createRequire(import.meta.url);
 const { createConnection, createPool, createPoolCluster } = mysql2;
 const { Client, Pool } = pg.default;
 const LENT =
-  /^The "driver" of the DataSource has no (\w+), which locks need .* Pass the whole module \(driver: require\('(\w+)'\)\), or/;
+  /^The DataSource "driver" has no (\w+), which locks need .* Pass the whole module \(driver: require\('(\w+)'\)\), or/;
 
 const WORKING = {
   mysql: {

@@ -110,7 +110,7 @@ describe('@RetryOnConflict', () => {
         }
       }
       return Accounts;
-    }, /^Accounts\.rows is synchronous and cannot wait, as @RetryOnConflict does: make it async/);
+    }, /^Accounts\.rows is synchronous, but @RetryOnConflict has to wait: make it async/);
     refused(() => {
       class Accounts {
         @Retried()

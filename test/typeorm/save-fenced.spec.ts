@@ -330,7 +330,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     await expect(write).rejects.toThrow(VersionConflictError);
     await expect(write).rejects.toMatchObject({
       message:
-        'Document was written or deleted by another writer since it was read: read it again and redo the work, as @RetryOnConflict does.',
+        'Document has been written or deleted by another writer since it was read: read it again and redo the work, as @RetryOnConflict does.',
       key: null,
       provider: null,
     });
@@ -372,7 +372,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
       await expect(write).rejects.toMatchObject({ message, key: null, provider: null });
     };
     const isNoVersion =
-      '"fence" is not its @VersionColumn, and a fence column needs a lock with a fencing token: pass such a lock, or name the @VersionColumn.';
+      '"fence" is not the @VersionColumn, and a fence column needs a lock with a fencing token: pass such a lock, or name the @VersionColumn.';
     await misuse(
       saveFenced(source.manager, await documentOf(1), { column: 'fence' }),
       `saveFenced() of Document: ${isNoVersion}`,
@@ -380,7 +380,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     await misuse(saveFenced(source.manager, account(), { column: 'fence' }), `saveFenced() of Account: ${isNoVersion}`);
     await misuse(
       saveUnlocked(Object.assign(new Document(), { id: 1 }), ''),
-      'saveFenced() of Document: the entity has no "version": read it from its table first.',
+      'saveFenced() of Document: the entity has no "version": load the entity from its table first.',
     );
     expect(await documentOf(1)).toMatchObject({ text: '', version: 1 });
   });
@@ -398,7 +398,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     await misuse(account(), await holder(['a', 'b']), 'fence', /several keys/);
     await misuse(account(), await holder('report', { limit: 2 }), 'fence', /the lock is limited/);
     await misuse(Object.assign(new Account(), { balance: 1 }), lock, 'fence', /has no id/);
-    await misuse(Object.assign(new Document(), { id: 1 }), lock, 'version', /has no "version": read it/);
+    await misuse(Object.assign(new Document(), { id: 1 }), lock, 'version', /has no "version": load/);
     await misuse(Object.assign({}, await documentOf(1)), lock, 'version', /instance of its class/);
     // A version needs no token.
     const several = await holder(['a', 'b']);
@@ -512,7 +512,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     const read = await source.manager.findOneByOrFail(Ticket, { id: 1 });
     const write = saveFenced(source.manager, Object.assign(read, { owner: new Owner() }), { column: 'version' });
     await expect(write).rejects.toThrow(LockConfigError);
-    await expect(write).rejects.toThrow('its "owner" has no "id": insert that first');
+    await expect(write).rejects.toThrow('its "owner" has no "id": insert that entity first');
     expect((await source.manager.findOneByOrFail(Ticket, { id: 1 })).version).toBe(1);
   });
 

@@ -45,7 +45,7 @@ describe('settings of MySQL or MariaDB', () => {
     await work().finally(() => apply(before!));
   }
 
-  itUnless(hasMySql() ? 'MySQL has no limit for idle transactions' : undefined)(
+  itUnless(hasMySql() ? 'MySQL has no idle transaction limit' : undefined)(
     'a limit for idle transactions ends others, and no lock',
     async () => {
       await set(Object.fromEntries(LIMITS.map((name) => [name, 1])), async () => {

@@ -44,7 +44,7 @@ describe('with @Transactional of nestjs-cls, on MariaDB', () => {
 
   it('the wrong order is warned about at boot, once and by name; the right one is not', () => {
     expect(report.warnings).toEqual([
-      'Shop.lockInside releases its lock before the commit, if the decorator above @DistributedLock is @Transactional: put @DistributedLock above it.',
+      'Shop.lockInside releases its lock before the commit if the decorator above @DistributedLock is @Transactional: put @DistributedLock above it.',
     ]);
   });
 

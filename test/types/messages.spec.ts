@@ -86,7 +86,7 @@ it('and a method that cannot be locked, in a sentence in the last line', () => {
     expect(lines.length).toBeLessThanOrEqual(7);
     expect(lines.at(-1)).toMatch(
       index < 4
-        ? /is not assignable to type '"A locked method must return a Promise, an Observable or an async generator: make it async"'/
+        ? /is not assignable to type '"A locked method must return a Promise, an Observable, or an async generator: make it async"'/
         : /is not assignable to type '"A static method cannot be locked: make it a method of a provider"'/,
     );
     expect(lines.join()).not.toContain("'never'");

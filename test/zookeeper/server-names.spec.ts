@@ -164,7 +164,7 @@ describe('A name in the connect string of ZooKeeper', () => {
     expect(error).toBeInstanceOf(LockUnavailableError);
     const { port } = server;
     for (const tried of [
-      `zk.test:${port} at 127.0.0.2 (it closed the connection without answering)`,
+      `zk.test:${port} at 127.0.0.2 (it closed the connection without responding)`,
       `zk.test:${port} at 127.0.0.5 (connect ECONNREFUSED)`,
       `127.0.0.6:${port} (connect ECONNREFUSED)`,
       'lost.test (getaddrinfo ENOTFOUND)',

@@ -381,7 +381,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const diagnostics = await backend.diagnose();
     expect(diagnostics.map(({ severity }) => severity)).toEqual(['warning', 'warning']);
     expect(diagnostics[0]!.message).toContain('session timeout to 60000 ms instead of 120000 ms');
-    expect(diagnostics[1]!.message).toContain('single-server');
+    expect(diagnostics[1]!.message).toContain('single server');
   });
 
   describe('with credentials', () => {

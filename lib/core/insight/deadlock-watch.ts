@@ -50,7 +50,7 @@ const BEATS = 2;
 const MAX_OWN_KEYS = 64;
 
 /**
- * Finds deadlocks (cycles of callers that wait for each other) among all processes that use one provider. Rejects one caller in each cycle.
+ * Finds deadlocks (cycles of callers waiting for each other) across all processes that share a provider. Rejects one caller in each cycle.
  *
  * Each process publishes one record, listing the waits of its callers that hold other locks, and the grants of those
  * locks. Starting from its own waits, it reads the holders of each key, the records of their processes, then the

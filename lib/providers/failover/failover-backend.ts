@@ -303,7 +303,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     if (token === null || !this.capabilities.fencing) return null;
     if (token >= 0n && token < TOKENS_PER_EPOCH) return tokenBase + token;
     throw new LockConfigError(
-      `The fencing token ${token} of lock provider "${member.name}" needs more than 52 bits, so it does not fit into an epoch. Use another provider.`,
+      `Fencing token ${token} from lock provider "${member.name}" needs more than 52 bits, so it does not fit in an epoch. Use another provider.`,
       { provider: this.context.name },
     );
   }

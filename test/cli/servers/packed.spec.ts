@@ -207,7 +207,7 @@ describe('mistakes and outages', () => {
   it('doctor says what is wrong and what to do, also if the table is missing', async () => {
     const doctor = await project.run(['doctor'], { env: { LOCK_URL: url } });
     expect(doctor).toMatchObject({ status: 1, stderr: '' });
-    expect(doctor.stdout).toMatch(/^warning: .*no AOF.* Set appendonly yes\.$/m);
+    expect(doctor.stdout).toMatch(/^warning: .*AOF disabled.* Set appendonly yes\.$/m);
     const postgres = await startPostgres();
     const missing = await project.run(['doctor', '--url', postgres.url]);
     expect(missing).toMatchObject({ status: 1, stderr: '' });
@@ -274,7 +274,7 @@ describe('mistakes and outages', () => {
       expect(help.stdout).toMatch(`usage: npx nestjs-distributed-lock ${command}`);
     }
     expect((await project.run(['list'])).stderr).toMatch(
-      /^error: No server is given.*\nHelp: npx nestjs-distributed-lock list --help\n$/,
+      /^error: No server specified.*\nHelp: npx nestjs-distributed-lock list --help\n$/,
     );
     const { version } = JSON.parse(await readFile('package.json', 'utf8')) as { version: string };
     expect(await project.run(['--version'])).toEqual({ status: 0, stdout: `${version}\n`, stderr: '' });

@@ -280,7 +280,9 @@ describe('a plain function', () => {
     expect(await collect(plain.either(true) as AsyncGenerator<string>)).toEqual(['key']);
     expect(await plain.either(false)).toBe('one under key');
     const loop = collect(plain.either(false) as unknown as AsyncGenerator<string>);
-    await expect(loop).rejects.toThrow(/^Plain\.either was iterated, but returns no async generator: await its result/);
+    await expect(loop).rejects.toThrow(
+      /^Plain\.either was iterated, but does not return an async generator: await its result/,
+    );
   });
 
   it('rejects the loop alone when the lock is busy, whoever has the promise', async () => {
@@ -330,7 +332,7 @@ describe('a plain function', () => {
     const { it: plain, held, admin } = await run(Plain);
     await expect(plain.promised()).rejects.toThrow(/^Plain\.promised returns a stream/);
     await expect(plain.held() as unknown as Promise<unknown>).rejects.toThrow(
-      /^Plain\.held returns an async generator, which was awaited .*"minHold".*iterate the result without await/,
+      /^Plain\.held returns an async generator that was awaited .*"minHold".*iterate the result without await/,
     );
     await admin.forceRelease('key');
     expect(await collect(plain.held())).toEqual(['key']);

@@ -23,7 +23,7 @@ describe('decorating what cannot be locked', () => {
   });
 
   it('says so of an accessor, a property and an arrow function', () => {
-    const message = /^Orders\.pay is a property or an accessor: @DistributedLock needs a method/;
+    const message = /^Orders\.pay is a property or an accessor, but @DistributedLock needs a method/;
     decoration(() => {
       class Orders {
         @Locked()
@@ -108,7 +108,7 @@ describe('decorating what cannot be locked', () => {
         async pay() {}
       }
       return Orders;
-    }).toThrow(`Orders.pay: @DistributedLock has no parentheses, and so no key: ${example}`);
+    }).toThrow(`Orders.pay: @DistributedLock is missing its parentheses and key: ${example}`);
     for (const options of [5000, null]) {
       decoration(() => {
         class Orders {
@@ -142,7 +142,7 @@ describe('decorating what cannot be locked', () => {
         async run() {}
       }
       return Jobs;
-    }).toThrow(/^Jobs\.run: @RunOnce has no parentheses, and so no key: write @RunOnce\('nightly-report'/);
+    }).toThrow(/^Jobs\.run: @RunOnce is missing its parentheses and key: write @RunOnce\('nightly-report'/);
     for (const Leader of [RunAsLeader, OnlyLeader]) {
       decoration(() => {
         class Jobs {
@@ -150,7 +150,7 @@ describe('decorating what cannot be locked', () => {
           async run() {}
         }
         return Jobs;
-      }).toThrow(`Jobs.run: @${Leader.name} has no parentheses, and so no key: write @${Leader.name}('billing').`);
+      }).toThrow(`Jobs.run: @${Leader.name} is missing its parentheses and key: write @${Leader.name}('billing').`);
     }
   });
 

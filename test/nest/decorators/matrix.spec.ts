@@ -315,14 +315,14 @@ describe('several applications in one process', () => {
     await start({});
     await start({});
     await expect(new Jobs().run('1')).rejects.toThrow(
-      /^Jobs\.run was called before Nest has injected its lock service, or outside of Nest \(live applications: 2\)/,
+      /^Jobs\.run was called before Nest injected its lock service, or outside Nest \(live applications: 2\)/,
     );
   });
 });
 
 describe('without an application', () => {
   it('a call says what is missing', async () => {
-    await expect(new Jobs().run('1')).rejects.toThrow(/outside of Nest \(live applications: 0\).*forRoot\(\)/);
+    await expect(new Jobs().run('1')).rejects.toThrow(/outside Nest \(live applications: 0\).*forRoot\(\)/);
   });
 
   it('a missing module fails the boot and names the remedy', async () => {
@@ -335,7 +335,7 @@ describe('without an application', () => {
     const app = await start({ providers: [Jobs] });
     const jobs = app.get(Jobs);
     await close(app);
-    await expect(jobs.run('1')).rejects.toThrow(/stopping/);
+    await expect(jobs.run('1')).rejects.toThrow(/shutting down/);
   });
 });
 

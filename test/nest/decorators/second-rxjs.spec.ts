@@ -96,5 +96,5 @@ it('decorators that need a promise refuse it at decoration', () => {
       }
     }
     return Leaders;
-  }).toThrow(/^Leaders\.watch returns a stream: @OnlyLeader needs a method that returns a promise/);
+  }).toThrow(/^Leaders\.watch returns a stream, but @OnlyLeader needs a method that returns a promise/);
 });

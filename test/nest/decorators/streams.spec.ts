@@ -444,7 +444,7 @@ describe('a stream out of a method that is none', () => {
     await expect(streams.it[name]()).rejects.toMatchObject({
       name: 'LockConfigError',
       message: expect.stringMatching(
-        /^Streams\.\w+ returns a stream, which would be read after its lock is released: .*Observable.*async generator.*request/,
+        /^Streams\.\w+ returns a stream that would be read after the lock is released: .*Observable.*async generator.*request/,
       ) as string,
     });
     expect(streams.held()).toEqual([]);

@@ -81,7 +81,7 @@ it('one line for each provider, and one table of what is locked', async () => {
   const app = await NestFactory.createApplicationContext(AppModule, { logger });
   await app.close();
   expect(logger.lines).toEqual([
-    'log: Lock provider "memory" is a MemoryLockProvider: exclusive, shared, limited locks, fair among processes, with fencing tokens, a lease for each lock, minHold',
+    'log: Lock provider "memory" is a MemoryLockProvider: exclusive, shared, limited locks, fair among processes, with fencing tokens, a lease per lock, minHold',
     'log: Lock provider "sessions" is a SessionProvider: exclusive, limited locks, unordered among processes, without fencing tokens, locks live as long as their session, no minHold',
     [
       'debug: Locked methods:',
@@ -143,7 +143,7 @@ it('warns of scheduled methods that would run once for each process, whatever th
   expect(logger.lines.filter((line) => line.startsWith('warn'))).toEqual([
     `warn: Jobs.cron ${why} ${setIt}`,
     `warn: Jobs.interval ${why} ${setIt}`,
-    `warn: Jobs.timeout ${why} lock provider "without" cannot keep the key locked, so choose one that can, and set "minHold", or make the run skip work already done.`,
+    `warn: Jobs.timeout ${why} lock provider "without" cannot keep the key locked, so choose one that can and set "minHold", or make the run skip work already done.`,
   ]);
 });
 
@@ -237,7 +237,7 @@ it('warns if nothing handles SIGTERM, also of a context that could do so only af
   const warned = () => [remote, inMemory].map((each) => each?.lines.filter((line) => line.startsWith('warn')));
   await until(() => warned().flat().length > 0, 'the application has warned');
   const warning =
-    'warn: Nothing handles SIGTERM, so a stopped process keeps its locks until their leases run out: call app.enableShutdownHooks() in main.ts.';
+    'warn: Nothing handles SIGTERM, so a terminated process keeps its locks until their leases expire: call app.enableShutdownHooks() in main.ts.';
   expect(new Set(warned().flat())).toEqual(new Set([warning]));
   apps[0]?.enableShutdownHooks();
   const service = apps[0]?.get(LockService) as LockService;

@@ -95,7 +95,7 @@ describe('mistakes in locked methods', () => {
       /Orders\.keyless has no lock key/,
       /Orders\.elsewhere: There is no lock provider "redis": this application has "plain"/,
       /Orders\.shared: Lock provider "plain" does not support mode: 'shared'/,
-      /Orders\.parked: Lock provider "plain" cannot keep a key after its release/,
+      /Orders\.parked: Lock provider "plain" cannot keep a key locked after its release/,
       /Orders\.leased: Locks of provider "plain" live as long as its session/,
       /Orders\.negative: .*wait/,
       /Orders\.tenant: .*#\{ctx\.tenant\}.*has no "tenant"/,
@@ -165,8 +165,8 @@ describe('mistakes in locked methods', () => {
     }
     const { message } = await failureOf({ providers: [Reports] }, { provider: new BriefProvider() });
     expect(message.split('\n').slice(1)).toEqual([
-      expect.stringMatching(/Reports\.leased: Option "lease" is 120000 ms, longer than "maxLease".*60000 ms/),
-      expect.stringMatching(/Reports\.parked: Option "minHold" is 120000 ms, longer than "maxLease".*60000 ms/),
+      expect.stringMatching(/Reports\.leased: Option "lease" is 120000 ms, which exceeds "maxLease".*60000 ms/),
+      expect.stringMatching(/Reports\.parked: Option "minHold" is 120000 ms, which exceeds "maxLease".*60000 ms/),
     ]);
   });
 
@@ -266,7 +266,7 @@ describe('mistakes in the module', () => {
 
   it('forRoot() refuses a lock provider in place of its options', () => {
     expect(() => DistributedLockModule.forRoot(new MemoryLockProvider() as never)).toThrow(
-      /options of DistributedLockModule are a lock provider: pass \{ provider: new MemoryLockProvider/,
+      /options of DistributedLockModule cannot be a lock provider: pass \{ provider: new MemoryLockProvider/,
     );
   });
 
@@ -282,7 +282,7 @@ describe('mistakes in the module', () => {
     const error = await failureOf({ imports: [module] }, null);
     expect(error).toBeInstanceOf(LockConfigError);
     expect(error.message).toMatch(
-      /options of DistributedLockModule are a lock provider: pass \{ provider: new MemoryLockProvider\(…\) \}/,
+      /options of DistributedLockModule cannot be a lock provider: pass \{ provider: new MemoryLockProvider\(…\) \}/,
     );
   });
 

@@ -222,7 +222,7 @@ describe('a call', () => {
     const app = await boot([Plain]);
     await expect(app.get(Plain).report()).resolves.toBe('sent');
     await expect(app.get(Plain).report()).resolves.toBeUndefined();
-    await expect(app.get(Plain).rows()).rejects.toThrow(/^Plain\.rows returns a stream, which would be read/);
+    await expect(app.get(Plain).rows()).rejects.toThrow(/^Plain\.rows returns a stream that would be read/);
   });
 
   it.each<[string, CronOptions, string]>([
@@ -321,7 +321,7 @@ describe('with minHold', () => {
     expect(app.get(Jobs).runs).toBe(2);
     expect(store.records.size).toBe(0);
     await expect(app.get(LockAdmin).runNow('report')).rejects.toThrow(
-      /This application has no job 'report' .*Import the module that has it.*cronJobs: false.* The jobs are none\.$/,
+      /runNow\(\) found no job 'report' .*Import the module that has it.*cronJobs: false.* The jobs are none\.$/,
     );
   });
 });
@@ -337,7 +337,7 @@ describe('where the job is not scheduled', () => {
     }
   }
   const message =
-    /^Job "report" was called in a process that schedules no cron jobs, .* cronJobs: false, .* LockAdmin\.runNow\('report'\)/;
+    /^Job "report" was called in a process that does not schedule cron jobs, .* cronJobs: false, .* LockAdmin\.runNow\('report'\)/;
 
   it.each([
     ['cronJobs: false', { imports: [ScheduleModule.forRoot({ cronJobs: false })] }],
@@ -470,7 +470,7 @@ describe('runNow()', () => {
     const providers = { first: new MemoryLockProvider(), second: new MemoryLockProvider() };
     const app = await boot([Two], { providers, default: 'first' });
     const admin = app.get(LockAdmin);
-    await expect(admin.runNow('report')).rejects.toThrow(/Job 'report' is on several providers/);
+    await expect(admin.runNow('report')).rejects.toThrow(/Job 'report' exists on several providers/);
     await admin.runNow('report', 'second');
     expect(app.get(Two).runs).toEqual(['other']);
     await expect(admin.runNow('none', 'second')).rejects.toThrow(/The jobs are "report" \(provider "second"\)\.$/);
@@ -735,7 +735,7 @@ describe('the boot', () => {
       async other() {}
     }
     await expect(problemsOf([Jobs], withoutRecords())).resolves.toEqual([
-      expect.stringMatching(/^Jobs\.report: Lock provider "both" keeps no records, .*: set "minHold"/),
+      expect.stringMatching(/^Jobs\.report: Lock provider "both" does not store records, .*: set "minHold"/),
     ]);
   });
 

@@ -114,10 +114,10 @@ describe('a lock of the key of a leader', () => {
       async below() {}
     }
     const never =
-      '@RunAsLeader of Prices.follow holds the key "prices" for its whole term, so no scheduled run gets the lock: ' +
+      '@RunAsLeader on Prices.follow holds the key "prices" for its whole term, so no scheduled run gets the lock: ' +
       'give the job another key, or replace its lock with @OnlyLeader("prices")';
     const own = (key: string) =>
-      `@OnlyLeader holds the key "${key}" for its whole term, so the lock of the same key waits for it: remove that lock, or give it another key`;
+      `@OnlyLeader holds the key "${key}" for its whole term, so the lock on the same key waits for it: remove that lock, or give it another key`;
     expect(await said(scheduled, Prices)).toEqual([
       `  - Prices.nightly: ${never}`,
       `  - Prices.often: ${never}`,
@@ -146,7 +146,7 @@ describe('a lock of the key of a leader', () => {
       async nested() {}
     }
     expect(await said(scheduled, Prices)).toEqual([
-      'Prices.load locks "prices", which @RunAsLeader of Prices.follow holds for its whole term, so only calls under the lock of that term can get it: ' +
+      'Prices.load locks "prices", which @RunAsLeader on Prices.follow holds for its whole term, so only calls under the leader lock can acquire it: ' +
         'give one of them another key, or call the method through currentLock().run() in the leader task.',
     ]);
   });

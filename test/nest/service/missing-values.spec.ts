@@ -86,7 +86,7 @@ describe('a key with the text of a missing value', () => {
     }
     const { warnings } = await run(Jobs);
     const why =
-      'contains the text "undefined" instead of a value, since decorators run when their file is imported: make sure that the value is set by then, or write #{…} for a per-call value.';
+      'contains the text "undefined" instead of a value, since decorators run when their file is imported: make sure the value is set by then, or write #{…} for a per-call value.';
     expect(warnings()).toEqual([
       `The lock key "nightly:undefined" of Jobs.nightly ${why}`,
       `The lock key "order:undefined:#{id}" of Jobs.order ${why}`,

@@ -298,7 +298,7 @@ describe('the end of a run', () => {
     expect(run.value).toEqual({ ran: true, value: undefined });
     await expect(one.locks.isLocked('report')).resolves.toBe(false);
     expect(fleet.record).toMatchObject({ state: 'running' });
-    expect(one.log.at(-1)).toMatch(/The end of a run of job "report" was not recorded/);
+    expect(one.log.at(-1)).toMatch(/Job "report" ended, but this was not recorded/);
   });
 
   it('after its lock was lost leaves the record of a later run alone', async () => {
@@ -529,7 +529,7 @@ describe('runOnce() with `due`', () => {
   it('refuses a provider that keeps no records', async () => {
     const { locks } = await startManager({ provider: new ScriptedProvider() });
     await expect(new LockService(locks).runOnce('import', () => 1, due())).rejects.toThrow(
-      /Lock provider "main" keeps no records.*: set "minHold".*, or use a provider that stores records/,
+      /Lock provider "main" does not store records.*: set "minHold".*, or use a provider that stores records/,
     );
   });
 });

@@ -205,7 +205,7 @@ describe('catchUp', () => {
     const one = await boot({ catchUp });
     one.fault = () => Promise.reject(unavailable());
     await fleet.clock.advance(HOUR);
-    const fired = expect(one.fire()).rejects.toThrow('is not responding');
+    const fired = expect(one.fire()).rejects.toThrow('does not answer');
     await fleet.clock.advance(10 * SECOND);
     await fired;
     one.fault = () => undefined;
@@ -301,7 +301,7 @@ describe('afterCrash', () => {
     expect(currentRun()).toBeUndefined();
     expect(one.log).toEqual([]);
     expect(other.log).toEqual([
-      'Job "report" runs again for 2026-06-01T00:00:00.000Z, attempt 2: instance "i1" started it at 2026-06-01T00:00:00.000Z and did not finish. Find out why that instance stopped or lost its lock.',
+      'Job "report" runs again for 2026-06-01T00:00:00.000Z, attempt 2: instance "i1" started it at 2026-06-01T00:00:00.000Z but did not finish. Find out why that instance stopped or lost its lock.',
     ]);
   });
 
@@ -344,7 +344,7 @@ describe('afterCrash', () => {
     expect(one.runs).toEqual([START]);
     expect(one.log).toEqual([
       expect.stringContaining('runs again'),
-      'Job "report" failed in a run that made up for a missed or abandoned one: Error: its own',
+      'Job "report" failed while making up for a missed or abandoned run: Error: its own',
     ]);
     expect(fleet.record).toMatchObject({ state: 'failed', attempt: 2 });
   });

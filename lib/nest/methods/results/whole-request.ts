@@ -13,7 +13,7 @@ export function underRequestLock(method: DeclaredMethod, original: Method): Meth
     if (!held) {
       // Continuing would mean running without the lock.
       throw new LockConfigError(
-        `${name} has around: 'request', but LockRequestInterceptor did not run here: call the method as a handler. In a Nest 11 gateway, or a controller in a hybrid application without inheritAppConfig, add @UseInterceptors(LockRequestInterceptor).`,
+        `${name} has around: 'request', but LockRequestInterceptor did not run here: make sure that Nest calls the method as a handler. In a Nest 11 gateway, or a controller in a hybrid application without inheritAppConfig, add @UseInterceptors(LockRequestInterceptor).`,
       );
     }
     keepRequestStreams(args);

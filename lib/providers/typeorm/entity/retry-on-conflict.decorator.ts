@@ -21,7 +21,10 @@ export interface RetryDecorator {
   /* eslint-disable @typescript-eslint/unified-signatures -- their number is what matters */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
-  (target: 'A property, such as an arrow function, cannot be decorated: use a method', property: string | symbol): void;
+  (
+    target: 'A property, such as an arrow function, cannot be decorated: write a method',
+    property: string | symbol,
+  ): void;
   /* eslint-enable @typescript-eslint/unified-signatures */
   <M extends (...args: never[]) => PromiseLike<unknown>>(
     target: object,

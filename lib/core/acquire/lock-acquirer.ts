@@ -128,7 +128,7 @@ export class LockAcquirer {
 
   /**
    * Verifies with the backend that all keys are still held, if the machine may have been suspended during the wait for
-   * the last key. Repeats this if it may have been suspended again meanwhile.
+   * the last key. Repeats the check if the process may have been suspended again in the meantime.
    */
   async #verify(holds: readonly Holder[]): Promise<void> {
     for (;;) {

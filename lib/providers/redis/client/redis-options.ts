@@ -193,12 +193,12 @@ function clientOf(given: unknown, owner: Owner, name: string): RedisClient {
   }
 }
 
-/** Whether the options locate a Cluster. */
+/** Whether the options point to a Cluster. */
 export function isCluster({ source: { client, cluster } }: Pick<RedisSettings, 'source'>): boolean {
   return cluster !== undefined || (client !== undefined && (isIoredisCluster(client) || isNodeRedisCluster(client)));
 }
 
-/** The kind of server that the options locate. */
+/** The kind of server that the options point to. */
 export function topologyOf(settings: Pick<RedisSettings, 'source'>): Topology {
   if (isCluster(settings)) return 'cluster';
   const { client, options = client && 'options' in client ? client.options : undefined } = settings.source;

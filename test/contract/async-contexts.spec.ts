@@ -14,7 +14,7 @@ import { close, start } from '../nest/apps.js';
 import { IOREDIS, NODE_REDIS } from '../redis/client-libraries.js';
 import { startQuorum, wiresTo } from '../redlock/quorum.js';
 import { type MemcachedServer, startMemcached } from '../servers/memcached-server.mjs';
-import { type ClusterNode, startRedisCluster } from '../servers/redis-cluster.js';
+import { type ClusterNode, outrank, startRedisCluster } from '../servers/redis-cluster.js';
 import { startRedisSentinels } from '../servers/redis-sentinels.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
@@ -196,6 +196,7 @@ describe('the async context of a boot or a call', () => {
       const [first, , last] = cluster.masters as [ClusterNode, ClusterNode, ClusterNode];
       const slots = Array.from({ length: BUCKETS }, (_, bucket) => String(hashSlotOf(String(bucket))));
       const give = async (to: ClusterNode) => {
+        await outrank(to, cluster);
         for (const { admin } of [to, ...cluster.masters]) {
           for (const slot of slots) await admin.call('CLUSTER', ['SETSLOT', slot, 'NODE', to.id]);
         }

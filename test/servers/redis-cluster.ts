@@ -117,6 +117,22 @@ async function startNode(nodeTimeout: number, given: readonly string[], source?:
   return { server, admin, busPort, bus, source, id: String(await admin.call('CLUSTER', ['MYID'])) };
 }
 
+/**
+ * Gives a node the greatest epoch. Otherwise gossip takes a slot from it again that it was given by `SETSLOT`, when the old owner claims it with a
+ * greater one.
+ */
+export async function outrank(node: ClusterNode, { masters }: Pick<RedisCluster, 'masters'>): Promise<void> {
+  const epochOf = async ({ admin }: ClusterNode) =>
+    Number(/cluster_my_epoch:(\d+)/.exec(String(await admin.call('CLUSTER', ['INFO'])))?.[1]);
+  const others = masters.filter((each) => each !== node);
+  for (const end = Date.now() + READY_WITHIN; ; await sleep(20)) {
+    await node.admin.call('CLUSTER', ['BUMPEPOCH']);
+    const [own = 0, ...epochs] = await Promise.all([node, ...others].map(epochOf));
+    if (epochs.every((epoch) => epoch < own)) return;
+    if (Date.now() > end) throw new Error('The node did not get the greatest epoch.');
+  }
+}
+
 async function until(nodes: readonly ClusterNode[], field: RegExp, value: string): Promise<void> {
   for (const end = Date.now() + READY_WITHIN; ; await sleep(20)) {
     const info = await Promise.all(nodes.map(async ({ admin }) => String(await admin.call('CLUSTER', ['INFO']))));

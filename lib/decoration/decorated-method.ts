@@ -82,7 +82,7 @@ function resultKind(original: Method, returnType: unknown): ResultKind | undefin
   return isValueClass(returnType) ? undefined : 'unknown';
 }
 
-/** Whether a type is the class of a synchronous result. A decorator's metadata contains Object for every type that is not a class. */
+/** Whether a type is the class of a synchronous result. Decorator metadata records `Object` for any type that isn't a class. */
 function isValueClass(type: unknown): boolean {
   if (typeof type !== 'function' || type === Object) return false;
   const prototype: unknown = type.prototype;

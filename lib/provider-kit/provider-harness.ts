@@ -74,7 +74,7 @@ export interface ProviderFaults {
 export interface ProviderBounds {
   /** From a release until the next waiter has the lock. */
   readonly handoff: number;
-  /** From the end of a lease until the backend drops it, if the backend counts in coarse units. */
+  /** How long the backend may keep a lease after it ends, if the backend measures time in coarse units. */
   readonly expiry: number;
   /** From a lease's end until a waiter notices it and acquires the lock. */
   readonly takeOver: number;

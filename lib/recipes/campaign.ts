@@ -226,7 +226,7 @@ export class Term {
     const { key, fencingToken } = this.lock;
     const { signal } = this.#controller;
     try {
-      // If the term has ended by now, a task that waits for the `abort` event would wait forever.
+      // If the term has already ended, a task that waits for the `abort` event will never get it.
       await this.join(() => (signal.aborted ? undefined : task(withJson({ key, fencingToken, signal }))));
       return undefined;
     } catch (error) {

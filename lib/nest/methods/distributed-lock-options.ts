@@ -69,7 +69,7 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
   around?: 'method' | 'request' | undefined;
 }
 
-/** Marks the options of `@RunOnce` without `minHold`. Uses a symbol, because `@DistributedLock` has no such option. */
+/** Marks `@RunOnce` options that don't set `minHold`. Uses a symbol, because `@DistributedLock` has no such option. */
 export const TICKS = Symbol('options of ticks');
 
 /** The options of a decorated method, for all decorators. */

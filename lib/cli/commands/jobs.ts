@@ -12,7 +12,7 @@ const COLUMNS = ['JOB', 'STATE', 'DUE', 'STARTED', 'ENDED', 'INSTANCE', 'ATTEMPT
 export const jobs: Command = {
   usesServer: true,
   summary: 'Lists the latest run of each job',
-  details: 'A job with minHold has no record: inspect shows its key as retained.',
+  details: 'A job with minHold keeps no record. Instead, inspect shows its key as retained.',
   async run(context) {
     const { args, terminal } = context;
     const namespace = await connect(context);

@@ -2,13 +2,13 @@ import { types } from 'node:util';
 import { printable } from './printable.js';
 
 /**
- * Marks this package's errors, whose causes are already safe. A registered symbol, so two copies of the package in one process
+ * Marks this package's errors, whose causes are already safe. It's a registered symbol, so two copies of the package in one process
  * recognize each other's errors.
  */
 export const BRAND = Symbol.for('nestjs-distributed-lock:LockError');
 
 /**
- * The properties that a copy keeps if they are strings, numbers, or booleans. A driver error's other properties may contain
+ * Properties that are copied if they are strings, numbers, or booleans. A driver error's other properties may contain
  * secrets, such as a statement, its parameters, or an address.
  */
 const KEPT: ReadonlySet<string> = new Set([
@@ -23,7 +23,7 @@ const DEEPEST = 8;
 const MOST_ERRORS = 20;
 const LONGEST_TEXT = 2_000;
 
-// Most strings contain none of these, so they need no further tests.
+// Most strings don't match and can skip the patterns below.
 const SUSPICIOUS = /[@?\p{Cc}\p{Zl}\p{Zp}\p{Bidi_C}]|pass|pwd|secret|token|with args|Received|[0-9a-f]{20}/iu;
 
 /** Patterns that match secrets. They err on the side of hiding too much. */
@@ -48,7 +48,7 @@ const SECRETS: readonly (readonly [RegExp, string])[] = [
 const safe = new WeakMap<object, object>();
 
 /**
- * A copy of a cause that is safe to log: same class, message, code, and stack, but no secrets. The error itself isn't changed. Drivers put
+ * A copy of a cause that is safe to log: same class, message, code, and stack, but no secrets. The original isn't changed. Drivers put
  * passwords and holder ids into their errors, and a holder id is enough to release its lock.
  */
 export function safeCause(cause: unknown, depth = 0): unknown {
@@ -72,7 +72,7 @@ function safeHost(host: string): string {
   return safeText(host.replace(/^[^]*\?[^]*@[^]*/, '***').replace(/^[^]*@/, '***@'));
 }
 
-/** Hides the credentials in an address without `//`. Package paths also contain an `@` but pass through unchanged. */
+/** Hides the credentials in an address without `//`. Package paths, which also contain an `@`, are left unchanged. */
 function withoutCredentials(word: string): string {
   const at = word.lastIndexOf('@');
   const isAddress = word.lastIndexOf(':', at) >= 0 && !/:\/\/|node_modules/.test(word);
@@ -99,7 +99,7 @@ function copyOf(cause: object, depth: number): object {
   if (isError(cause)) {
     Object.setPrototypeOf(copy, Object.getPrototypeOf(cause) as object);
     define(copy, 'name', safeText(String(read(cause, 'name'))), false);
-    // A getter, because formatting the stack costs more than everything else here.
+    // Use a getter, because formatting the stack costs more than everything else here.
     Object.defineProperty(copy, 'stack', { get: () => safeStack(cause, copy), configurable: true });
   }
   const below = (error: unknown) => safeCause(error, depth + 1);
@@ -137,7 +137,7 @@ export function isError(value: unknown): value is Error {
   return types.isNativeError(value) || value instanceof Error;
 }
 
-/** Reads a property of an error. A getter that throws counts as `undefined`. */
+/** Reads a property of an error. Returns `undefined` if its getter throws. */
 function read(error: object, name: string): unknown {
   try {
     return (error as Readonly<Record<string, unknown>>)[name];

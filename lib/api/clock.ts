@@ -7,7 +7,7 @@ export type Timer = object;
  * Deadlines use only `now()` because an operator or NTP may step the wall clock at any time.
  */
 export interface Clock {
-  /** Monotonic milliseconds since an arbitrary start. Stops while the machine is suspended. */
+  /** Monotonic milliseconds since an arbitrary start. Pauses while the machine is suspended. */
   now(): number;
   /** Milliseconds since boot. Keeps running while the machine is suspended, and ignores wall-clock steps. */
   uptime(): number;
@@ -16,9 +16,8 @@ export interface Clock {
   /**
    * Calls `callback` once after `delay` ms. If `delay` is over 2^31 - 1 ms (24.8 days) or `Infinity`, a clock may call it earlier.
    *
-   * @param keepAlive whether the timer keeps the process alive. Set it for anything a caller awaits or holds, and
-   * for a reconnect (an open connection
-   * would keep the process alive too), but not for background work. Default: false.
+   * @param keepAlive whether the timer keeps the process alive. Set this for anything a caller awaits or holds, and for
+   * reconnects (an open connection would also keep the process alive), but not for background work. Default: false.
    */
   setTimer(callback: () => void, delay: number, keepAlive?: boolean): Timer;
   clearTimer(timer: Timer): void;

@@ -1,6 +1,6 @@
 import type { LockMode } from './lock-mode.js';
 
-/** A caller in a cycle of callers that wait for each other. It holds the lock the previous member is waiting for. */
+/** A caller in a cycle of callers that wait for each other. It holds the lock the previous caller is waiting for. */
 export interface DeadlockMember {
   /** The `instance` module option of the caller's application. */
   readonly instance: string;

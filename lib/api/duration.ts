@@ -6,8 +6,8 @@ import { shown } from './printable.js';
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`;
 
 /**
- * A {@link Duration} in module or provider options. Its type allows any string because the value often comes from
- * configuration; it's checked at startup.
+ * A {@link Duration} in module or provider options. The type allows any string because values often come from
+ * configuration; they're checked at startup.
  */
 export type ConfiguredDuration = number | string;
 

@@ -10,8 +10,8 @@ export interface LockErrorDetails {
   /** The name under which the provider is registered, or `null` if the error does not concern a provider. */
   readonly provider?: string | null | undefined;
   /**
-   * The underlying error, if any. The lock error keeps a copy with its class, message, code, and stack, but without
-   * what drivers add: addresses with passwords, statements, and holder ids.
+   * The underlying error, if any. The lock error keeps a copy with the same class, message, code, and stack, but
+   * removes what drivers add: addresses with passwords, statements, and holder ids.
    */
   readonly cause?: unknown;
 }
@@ -25,7 +25,7 @@ export type TaskOutcome =
  *
  * - `expired`: the backend didn't confirm a renewal before the local deadline. It was unreachable, or the event loop was blocked.
  * - `revoked`: the backend reports that this process no longer holds the lock. The lock was force-released or flushed, or its session was killed.
- * - `max-hold`: `maxHold` has passed.
+ * - `max-hold`: `maxHold` elapsed.
  * - `shutdown`: the application shut down, and `shutdownGrace` elapsed.
  * - `released`: you used the lock after releasing it.
  * - `rolled-back`: the lock was held until the end, but the writes in its transaction (`entityManagerOf`) were rolled back.
@@ -59,7 +59,7 @@ export abstract class LockError extends Error {
     Object.defineProperty(this, BRAND, { value: true });
   }
 
-  /** The error as logged, without its stack. */
+  /** The error's JSON form, without its stack. */
   toJSON(): object {
     const { name, code, message, key, provider, cause } = this;
     return { name, code, message, key, provider, ...(cause !== undefined && { cause: errorInJson(cause) }) };
@@ -117,7 +117,7 @@ export class LockLostError extends LockError {
     this.outcome = details.outcome;
   }
 
-  /** The error as logged, without the task's value or error. */
+  /** The error's JSON form, without the task's value or error. */
   override toJSON(): object {
     return { ...super.toJSON(), reason: this.reason, outcome: this.outcome?.status };
   }
@@ -127,8 +127,8 @@ export class LockLostError extends LockError {
 export class LockUnavailableError extends LockError {
   readonly code = 'LOCK_UNAVAILABLE';
   /**
-   * `false` if none of the attempt's commands has left this process, so the backend has nothing to release. If you
-   * write a provider, set it: otherwise, each failed attempt's release is retried during an outage until the backend
+   * `false` if none of the attempt's commands has left this process, so the backend has nothing to release. Providers
+   * should set this; otherwise, each failed attempt's release is retried during an outage until the backend
    * responds. Default true.
    */
   readonly sent: boolean;
@@ -143,18 +143,17 @@ export class LockUnavailableError extends LockError {
   }
 }
 
-/** Misuse: a key, a key template, or a template value can't be used. Fix the code that builds the key. */
+/** Misuse: a key, key template, or template value can't be used. Fix the code that builds the key. */
 export class LockKeyError extends LockError {
   readonly code = 'LOCK_KEY';
 }
 
-/** Misuse: an option, a provider name, or a decorated method can't work as written, or the server refuses something that locks need. */
+/** Misuse: an option, a provider name, or a decorated method can't work as written, or the server refuses an operation that locks need. */
 export class LockConfigError extends LockError {
   readonly code = 'LOCK_CONFIG';
   /**
    * `true` if a server refused the request because of a permissions or login problem, or a write to a read-only server.
-   * The request succeeds once the server allows it; until then, a failover may use another server. Default false: the
-   * options are wrong.
+   * The request succeeds once the server allows it; until then, a failover may use another server. If false (the default), the options are wrong.
    */
   readonly refused: boolean;
 

@@ -65,8 +65,8 @@ export interface LockEventMap {
    */
   skipped: LockEvent & { readonly reason: SkipReason };
   /**
-   * No process ran a job when its tick was due. The process that emits this event runs the job now. If the tick is older than `catchUp`,
-   * the job doesn't run, and every process that looks for missed ticks emits the event.
+   * No process ran a job when its tick was due. The emitting process runs the job now, unless the tick is older than
+   * `catchUp`; then it doesn't run, and every process that looks for missed ticks emits the event.
    */
   'run-missed': TickEvent & { readonly schedule: string };
   /** A job's process died or lost the lock: the job record says that the job is running, but the lock is free. */

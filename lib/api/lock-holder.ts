@@ -1,4 +1,4 @@
-/** The holder of a lock that stayed busy, as far as the waiting process knows. Show it to people, but don't base decisions on it: holders change. */
+/** The holder of a lock that stayed busy, as far as the waiting process knows. For display only: don't base decisions on it, because holders change. */
 export interface LockHolder {
   /** The holder's `instance` module option, or its 12-digit id if the name is unknown; `null` if both are unknown or there are several holders. */
   readonly instance: string | null;

@@ -10,15 +10,15 @@ export interface LockInfo {
   readonly holders: number;
   /** For a limited lock, the smallest limit among its holders. */
   readonly limit?: number;
-  /** For a limited lock, how much of the limit is used, including what is retained (`minHold`). */
+  /** For a limited lock, how much of the limit is used, including retained shares (`minHold`). */
   readonly used?: number;
   /** How many requests are waiting for the key, or `null` if the backend doesn't know. */
   readonly waiters: number | null;
-  /** Milliseconds until the backend frees the key unless it is renewed, or `null` for a lock that lives as long as its session. */
+  /** Milliseconds until the backend frees the key if the lock isn't renewed, or `null` for a lock that lives as long as its session. */
   readonly expiresIn: number | null;
   /**
    * The grant's largest fencing token, or `null` if the provider has no tokens. For Redis, memory, and version locks,
-   * one grant may serve up to 64 callers in a process in turn, so the current holder's token may be up to 63 smaller:
+   * one grant may serve up to 64 of a process's callers in turn, so the current holder's token may be up to 63 smaller:
    * compare with `<=`, not `===`.
    */
   readonly fencingToken: bigint | null;
@@ -64,7 +64,7 @@ export interface HeldLock {
   readonly fencingToken: bigint | null;
   /** Milliseconds until the local deadline. */
   readonly remaining: number;
-  /** How many entries are open: more than one after re-entry. */
+  /** The number of open entries; more than one after re-entry. */
   readonly entries: number;
 }
 
@@ -88,7 +88,7 @@ export interface WaitSum {
 
 /**
  * How long callers in this process have waited for one template's busy locks since the application started, whether or
- * not they got them. A caller with `wait: 0` doesn't wait.
+ * not they got the lock. A caller with `wait: 0` doesn't wait.
  */
 export interface LockContention {
   /**
@@ -122,7 +122,7 @@ export interface LockContention {
  */
 export type JobState = 'baseline' | 'running' | 'ended' | 'failed';
 
-/** A job's most recent run across the fleet. All times except `nextTick` are by the server's clock. */
+/** A job's most recent run across the fleet. All times except `nextTick` come from the server's clock. */
 export interface ListedJob {
   /** The key of the job's lock. */
   readonly key: string;

@@ -16,8 +16,8 @@ export type LossPolicy = 'throw' | 'ignore';
  * - `confirmed`: when the backend has responded to the release.
  * - `sent`: when the release has been sent, which saves the caller a round trip. An event (`released`,
  * `release-pending`, or `lost`) reports the outcome. The backend executes the release before this process's next
- * acquire, and shutdown waits for the release. The call
- *   still rejects if the loss is known when the task ends, but not if only the backend knows about it.
+ * acquire. Shutdown waits for the release. The call still rejects if the lock is known to be lost when the task ends,
+ * but not if only the backend knows.
  */
 export type ReleasePolicy = 'confirmed' | 'sent';
 
@@ -53,9 +53,9 @@ export interface LockOptions {
   weight?: number | undefined;
   /**
    * How long to wait for a busy lock, in ms. Default 5 s (`tryAcquire`, `@RunOnce`, and `onBusy: 'skip'`: 0). With 0,
-   * the call doesn't wait for a holder. At most 24.8 days, or `Infinity`, with which a call can wait forever if two
-   * callers nest locks in opposite orders, or if you didn't pass the outer lock (`within`). However short the wait, a
-   * silent backend has at least 1 s to respond; one that reconnects automatically (Redis, SQL, memcached) also gets its
+   * the call doesn't wait for a holder. At most 24.8 days, or `Infinity`; then a call can wait forever if two
+   * callers nest locks in opposite orders, or if you didn't pass the outer lock (`within`). However short the wait, the
+   * backend gets at least 1 s to respond; one that reconnects automatically (Redis, SQL, memcached) also gets its
    * `commandTimeout`.
    */
   wait?: Duration | undefined;
@@ -68,7 +68,7 @@ export interface LockOptions {
    */
   lease?: Duration | undefined;
   /**
-   * The maximum time to hold the lock, in ms, from the grant of its last key. After that, the lock is released and its
+   * The maximum time to hold the lock, in ms, after its last key is granted. After that, the lock is released and its
    * signal aborts. At most 24.8 days, or `Infinity`. Default `Infinity`.
    */
   maxHold?: Duration | undefined;
@@ -78,7 +78,7 @@ export interface LockOptions {
    */
   minHold?: Duration | undefined;
   /**
-   * The outer lock, re-entered for each of the call's keys that it holds. Throws `LockConfigError` if
+   * The outer lock to re-enter for each of the call's keys that it holds. Throws `LockConfigError` if
    * the lock holds none of the call's keys, or `LockLostError` if it was lost or released.
    */
   within?: Lock | undefined;
@@ -90,11 +90,11 @@ export interface LockOptions {
    */
   onLost?: LossPolicy | undefined;
   /**
-   * Whether `withLock`, decorated methods, and `await using` wait for the release's response. Default `confirmed`. `lock.release()` always
+   * Whether `withLock`, decorated methods, and `await using` wait for the response to the release. Default `confirmed`. `lock.release()` always
    * waits for it. Throws `LockConfigError` for `sent` if the provider doesn't execute commands in the order they were sent.
    */
   release?: ReleasePolicy | undefined;
-  /** Ends the wait: the call rejects with `signal.reason` and leaves nothing behind. It doesn't release a lock that is already held. */
+  /** Ends the wait: the call rejects with `signal.reason` and leaves nothing behind. Aborting it doesn't release a held lock. */
   signal?: AbortSignal | undefined;
 }
 

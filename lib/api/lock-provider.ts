@@ -15,8 +15,8 @@ import type { Random } from './random.js';
  */
 
 /**
- * A provider as passed to the module: validated options. It doesn't open anything or keep state, so it can serve
- * any number of applications, sequentially or concurrently.
+ * A provider as passed to the module: validated options. It's stateless and opens no connections, so it can serve any
+ * number of applications, sequentially or concurrently.
  */
 export interface LockProvider {
   /** The names of the providers this one is built on. Default: none. */
@@ -48,14 +48,14 @@ export interface BackendContext {
   readonly clock: Clock;
   readonly random: Random;
   readonly logger: LockLogger;
-  /** Reports an event not caused by a call. The core has handled it by the time this returns. */
+  /** Reports an event that wasn't caused by a call. The core handles it before this returns. */
   emit(event: BackendEvent): void;
   /**
-   * Whether the backend only inspects or frees others' locks for an operator and never acquires any. If so, `connect` must
+   * Whether the backend only inspects or frees existing locks for an operator and never acquires any. If so, `connect` must
    * leave nothing on the server. Default false.
    */
   readonly isObserver?: boolean;
-  /** The backend of one of {@link LockProvider.members}. The core connects it before this one, and closes it after this one. */
+  /** The backend of one of {@link LockProvider.members}. The core connects that backend before this one and closes it afterward. */
   member(name: string): Member;
 }
 
@@ -65,7 +65,7 @@ export interface BackendContext {
  * `State` is the type of {@link AcquireRequest.state}, which the backend keeps for each request. Omit it if the backend is stateless.
  *
  * The contract:
- * - **The request is the handle.** Every operation names it and is idempotent: an `acquire` repeated after a lost reply finds its own
+ * - **The request is the handle.** Every operation refers to it and is idempotent: an `acquire` repeated after a lost reply finds its own
  *   hold, with the same token. A request has at most one `acquire` in flight. After `release`, the core never acquires
  * that request again; an `acquire` still in flight at that point must not leave the key held.
  * - **An outcome is held, busy, or unknown.** If a command is sent but gets no response, its outcome is unknown, never busy.
@@ -78,13 +78,13 @@ export interface LockBackend<State = unknown> {
   /**
    * How long the server may be silent, in ms, before the backend replaces the connection; 0 for a backend that also monitors idle connections.
    * Declare it if the backend reconnects automatically: a caller with `wait: 0` then waits 1 s longer than this for a
-   * response, and an unanswered request is resent within that time. Default: such a caller waits 1 s and fails after the first failed attempt.
+   * response, and an unanswered request is resent within that time. If omitted, such a caller waits 1 s and fails after the first failed attempt.
    */
   readonly commandTimeout?: number | undefined;
 
   /**
-   * Whether locks exist only in this process, so a held lock doesn't need to keep it alive. Default false: while the server is down, a holder
-   * has no open socket, and its process must not exit because of that.
+   * Whether locks exist only in this process, so a held lock doesn't need to keep it alive. Default false: while the
+   * server is down, a holder has no open socket, but its process must not exit.
    */
   readonly locksEndWithProcess?: boolean;
 
@@ -97,11 +97,11 @@ export interface LockBackend<State = unknown> {
   connect(): Promise<void>;
 
   /**
-   * Requests a lock. If `request.wait` is 0, respond immediately; otherwise, you may queue it until `request.signal` aborts. The core aborts it when
-   * no caller is left to serve, so a backend doesn't need a timer for that.
+   * Requests a lock. If `request.wait` is 0, respond immediately; otherwise, you may queue it until `request.signal`
+   * aborts. The core aborts the signal when no caller is left to serve, so the backend doesn't need a timer.
    *
    * - A {@link Grant} if the request holds the lock.
-   * - `'busy'` if another request holds the key, and the wait is over or the signal aborted. The request must then not
+   * - `'busy'` if another request holds the key, and the wait is over or the signal aborted. The request must no longer
    * be in any queue. After an abort, respond immediately and notify the server in the background.
    * - `'not-asked'` if the `after` request wasn't granted. The request must then leave nothing on the server.
    *
@@ -112,13 +112,14 @@ export interface LockBackend<State = unknown> {
 
   /**
    * Whether a request for the key `next` may refer to one for `key` in {@link AcquireRequest.after}. The core calls
-   * `acquire` for both in one tick, so the backend can send them together. Default: never; a lock's keys are then requested one after another.
+   * `acquire` for both in one tick, so the backend can send them together. By default, it may not, and a lock's keys are requested one by one.
    */
   chains?(key: string, next: string): boolean;
 
   /**
-   * How long the backend has been waiting for the server's response about a waiting request, in ms: a caller whose wait
-   * ends during that time isn't rejected as busy. `Infinity` while a grant is being confirmed, or if this throws; 0
+   * How long, in ms, the backend has been waiting for the server to respond about a waiting request. A caller whose
+   * wait ends during that time isn't rejected as busy. `Infinity` while a grant is being confirmed, or if this throws;
+   * 0
    * while no command is in flight. Not needed if the backend is notified of every key change and can't fall silent.
    */
   unansweredFor?(request: AcquireRequest<State>): number;
@@ -126,8 +127,9 @@ export interface LockBackend<State = unknown> {
   /**
    * The holder that keeps this request out, as the backend last saw it for this request; `null` if it hasn't seen one.
    * The core calls it when a caller starts
-   * to wait, is granted the lock after a wait, or is rejected as busy, even after `acquire` has settled. Respond from
-   * memory and don't change anything: errors are built from the result. If this is omitted or throws, the holder is unknown.
+   * to wait, is granted the lock after a wait, or is rejected as busy, even after `acquire` has settled. Answer from
+   * memory, without side effects: errors are built from the result. If this is omitted or throws, the holder is
+   * unknown.
    */
   heldBy?(request: AcquireRequest<State>): Holding | null;
 
@@ -147,8 +149,8 @@ export interface LockBackend<State = unknown> {
   /**
    * Renews a granted lock to `lease` ms from now. Must never reacquire a lost lock.
    *
-   * The core calls it for each lock separately, so that no lock waits for another: if one server hangs, locks on the others must survive. It
-   * renews all locks that are due in one tick, so a backend can still send them together.
+   * The core calls this separately for each lock so that no lock waits for another: if one server hangs, locks on the
+   * others must survive. It renews all due locks in the same tick, so a backend can still send the renewals together.
    */
   renew(request: AcquireRequest<State>, lease: number): Promise<RenewOutcome>;
 
@@ -194,10 +196,13 @@ export interface LockBackend<State = unknown> {
   /** Finds server settings that weaken the guarantees. */
   diagnose?(): Promise<readonly Diagnostic[]>;
 
-  /** Deletes what unused keys left behind, and resolves to the number of keys. Absent if the backend leaves nothing behind. @throws LockConfigError */
+  /**
+   * Deletes data left behind by unused keys, and resolves to the number of keys. Absent if the backend leaves nothing
+   * behind. @throws LockConfigError
+   */
   purge?(options: PurgeOptions): Promise<number>;
 
-  /** Makes all processes use this member. Absent if the provider has no members to choose from. @throws LockConfigError */
+  /** Switches all processes to this member. Absent if the provider has no members to choose from. @throws LockConfigError */
   switchTo?(member: string): Promise<void>;
 
   /** The members that {@link switchTo} can choose from. */
@@ -227,15 +232,15 @@ export interface LockCapabilities {
   readonly limits?: boolean;
   /**
    * The server keeps a queue of the processes that wait for a key, ordered by request age or arrival. A process with
-   * more waiting callers then sends its next request before it releases the lock, so the release sees all
-   * waiting processes; otherwise, it sends the request after the release.
+   * more waiting callers then sends its next request before it releases the lock, so the release sees all waiting
+   * processes; without a queue, it sends the request after the release.
    */
   readonly fair: boolean;
   /** Grants have a fencing token. */
   readonly fencing: boolean;
   /**
-   * Fencing tokens take more than 52 bits, as with `FailoverLockProvider`. A `FailoverLockProvider` cannot be built on
-   * this provider, because it puts its epoch in front of its members' 52-bit tokens. Default false.
+   * Fencing tokens need more than 52 bits, as with `FailoverLockProvider`. A `FailoverLockProvider` cannot be built on
+   * this provider, because it prefixes its members' 52-bit tokens with its epoch. Default false.
    */
   readonly wideTokens?: boolean;
   /** `per-lock`: each lock has its own lease. `session`: locks live as long as the backend's session or connection. */
@@ -254,14 +259,14 @@ export interface LockCapabilities {
    * earlier release that hasn't received a response yet. `release: 'sent'` requires this. Default false.
    */
   readonly ordered?: boolean;
-  /** `list` returns all locks of the namespace. Default false. */
+  /** `list` returns all locks in the namespace. Default false. */
   readonly list?: boolean;
 }
 
 /**
  * Small named values that all processes must agree on permanently. They change only by compare-and-set.
  *
- * A backend may provide this only if all writes have a single order and an acknowledged write is never lost. Otherwise,
+ * A backend may provide this only if it applies all writes in a single order and never loses an acknowledged write. Otherwise,
  * a failover that relies on it could grant one lock to two holders.
  */
 export interface CasStore {
@@ -284,7 +289,7 @@ export interface StoredRecord {
 }
 
 /**
- * Small named strings that outlive locks: the last run of each job. They change by compare-and-set, so two writers never overwrite each other.
+ * Small named strings that outlive locks: each job's last run. They change by compare-and-set, so two writers never overwrite each other.
  * A record is as durable as its backend's locks, and is kept for at least 400 days after its last write.
  */
 export interface RecordStore {
@@ -304,7 +309,7 @@ export interface RecordStore {
    */
   replace(name: string, expected: string | null, next: string): Promise<StoredRecord>;
 
-  /** All records of the namespace, in any order. Use bounded memory, and avoid commands that block the server for long. */
+  /** All records in the namespace, in any order. Use bounded memory, and avoid commands that block the server for long. */
   list(): AsyncIterable<{ readonly name: string; readonly value: string }>;
 }
 
@@ -316,12 +321,13 @@ export interface SeenGrant {
 }
 
 /**
- * One short record per process, publishing what its callers are waiting for while holding other locks. Records expire,
- * so a process that has ended leaves none behind. The core doesn't trust other processes' records and keys: any client could have written them.
+ * One short record per process that lists what its callers are waiting for while holding other locks. Records expire,
+ * so a process that has exited leaves none behind. The core doesn't trust other processes' records and keys: any client
+ * could have written them.
  */
 export interface WaitBoard {
   /**
-   * The server's time, in ms since 1970. Used to order all processes' waits.
+   * The server's time, in ms since 1970. Used to order waits across processes.
    *
    * @throws when the server does not answer
    */
@@ -354,7 +360,7 @@ export interface Member extends Pick<
   'capabilities' | 'commandTimeout' | 'inspect' | 'forceRelease' | 'casStore' | 'records'
 > {
   /**
-   * A request to this member for the lock that `origin` wants from the composite. Nothing is sent until {@link MemberLockRequest.acquire} is called.
+   * Creates a request to this member for the lock `origin` wants from the composite. Nothing is sent until {@link MemberLockRequest.acquire} is called.
    *
    * @param terms default: the terms of `origin`
    */
@@ -385,17 +391,17 @@ export interface MemberLockRequest {
   /** Like {@link LockBackend.renew}. */
   renew(lease: number): Promise<RenewOutcome>;
   /**
-   * Like {@link LockBackend.release}. The core repeats an unanswered release until nothing is left to release, and releases a grant that arrives
-   * later, so the composite may forget the request.
+   * Like {@link LockBackend.release}. The core repeats an unanswered release until nothing is left to release, and also
+   * releases a late grant, so the composite may discard the request.
    */
   release(options: ReleaseOptions): Promise<ReleaseOutcome>;
 }
 
-/** An event that a backend reports about itself. Events about one request are reported to that request. */
+/** An event that a backend reports about itself. Events about one request are reported through that request. */
 export type BackendEvent =
   /** The server isn't responding. Holds stay valid until their deadline. */
   | { readonly type: 'unavailable'; readonly cause: unknown }
-  /** The server is responding again. The core renews all holds before `emit` returns, so waiters send their requests after that. */
+  /** The server is responding again. The core renews all holds before `emit` returns, so renewals precede the waiters' requests. */
   | { readonly type: 'recovered' }
   /** A failover backend has switched to another of its members. */
   | {
@@ -407,10 +413,10 @@ export type BackendEvent =
 
 /**
  * A request passed to {@link LockBackend.acquire} to hold one key under one id, from the first attempt to the last release.
- * It is always the same object, and the backend reports to it.
+ * It stays the same object, which the backend uses to report back.
  *
- * `wait`, `since`, and `callers` change as callers come and go; everything else is constant. Read each of the three once, when you encode a
- * command: the values that were sent apply to its response.
+ * `wait`, `since`, and `callers` change as callers come and go; everything else is constant. Read each of these once,
+ * when you encode a command, because its response applies to the values you sent.
  */
 export interface AcquireRequest<State = unknown> {
   /** 128 random bits as hexadecimal digits, never used twice. The id distinguishes the request from all others on the server. */
@@ -425,7 +431,7 @@ export interface AcquireRequest<State = unknown> {
   readonly limited?: LimitShare | undefined;
   /** Milliseconds to keep the lock without a renewal. Meaningless if locks live as long as a session. */
   readonly lease: number;
-  /** The server keeps the key locked for at least this many ms from the grant, even if the holder crashes. */
+  /** The server keeps the key locked for at least this many ms after the grant, even if the holder crashes. */
   readonly minHold: number;
   /**
    * How many other keys of this provider the caller already holds and will free only after this one. A backend with a limited number of connections
@@ -435,22 +441,22 @@ export interface AcquireRequest<State = unknown> {
   /** How much longer the oldest caller will wait, in ms; 0 means a single attempt that never queues. */
   readonly wait: number;
   /**
-   * When the oldest caller arrived, in fractional ms on {@link BackendContext.clock}. A backend with a queue orders requests by their age, because
-   * every process has its own clock.
+   * When the oldest caller arrived, in fractional ms on {@link BackendContext.clock}. A backend with a queue orders
+   * requests by age, because every process has its own clock.
    */
   readonly since: number;
   /** How many callers the grant could serve in turn, 1 to 64. See {@link Grant.followers}. */
   readonly callers: number;
   /**
    * Aborts when no caller is left to serve: their waits have ended, they were canceled, or the application is shutting
-   * down. Created on first read, because an AbortSignal costs 2 µs, more than a whole uncontended lock in memory.
+   * down. Created on first read, because an AbortSignal takes 2 µs, longer than a whole uncontended in-memory lock.
    * Read it only when you queue the request.
    */
   readonly signal: AbortSignal;
   /**
    * The request for the previous key of the same lock. This request takes effect only if that one was granted;
    * otherwise, it must not be granted, queued, or reported busy. Set only if {@link LockBackend.chains} allows it, and only
-   * until the first attempt gets a response. Respond to both in order.
+   * until the first attempt gets a response. Respond to both requests in order.
    */
   readonly after?: AcquireRequest | undefined;
   /** The backend's own state for this request. The core never reads it. */
@@ -459,7 +465,8 @@ export interface AcquireRequest<State = unknown> {
   seen?: unknown;
   /**
    * Reports that the request is waiting for the lock, or for something else, such as a connection; in the latter case,
-   * a caller that leaves gets the error `instead`. A backend must report this: until then, the core treats the request
+   * a caller that stops waiting gets the error `instead`. A backend must call this: until then, the core treats the
+   * request
    * as unanswered.
    */
   waits(instead?: LockError): void;
@@ -476,9 +483,9 @@ export interface Grant {
   readonly fencingToken: bigint | null;
   /** The time until which this process definitely holds the lock, on the monotonic clock: see `validUntil` in the toolkit. */
   readonly validUntil: number;
-  /** How long the server keeps the lock without a renewal, in ms. The watchdog renews it after a third of that time. */
+  /** How long the server keeps the lock without a renewal, in ms. The watchdog renews the lock after a third of that time. */
   readonly lease: number;
-  /** How many more callers may hold the lock after the first, in turn, each with the next token. Default: none. */
+  /** How many more callers may hold the lock after the first, one at a time, each with the next token. Default: none. */
   readonly followers?: number | undefined;
 }
 
@@ -490,7 +497,7 @@ export interface Holding {
   readonly instance: string | null;
   /** When the instance acquired the key; `null` if unknown or if there are several holders. */
   readonly since: number | null;
-  /** When the backend saw the holder, which may have changed since. */
+  /** When the backend saw this holder; it may have changed since then. */
   readonly seenAt: number;
 }
 

@@ -4,7 +4,7 @@ import type { LockMode } from './lock-mode.js';
 /** How {@link Lock.release} releases a lock. */
 export interface ReleaseSettings {
   /**
-   * Whether to roll back what you wrote in a row lock's transaction; other providers' locks don't have one. Defaults to
+   * Whether to roll back your writes in a row lock's transaction; other locks don't have one. Defaults to
    * whether a task passed to {@link Lock.run} has failed. For a nested entry, the outermost entry decides.
    */
   readonly rollback?: boolean;
@@ -32,7 +32,7 @@ export interface LockJson extends Pick<Lock, 'key' | 'keys' | 'provider' | 'mode
  * A lock you hold: `acquire` returns it, and `withLock` passes it to the task.
  *
  * A lock is a lease. It is exclusive while its provider's assumptions hold and `isHeld()` is true. But the process may
- * still pause for longer than the lease between that check and a write. Use a lock to avoid duplicate work; to prevent
+ * still pause for longer than the lease between `isHeld()` and a write. Use a lock to avoid duplicate work; to prevent
  * damage, use its fencing token or write in its database transaction.
  *
  * @example
@@ -66,8 +66,8 @@ export interface Lock extends AsyncDisposable {
   /** Each key's fencing token. */
   readonly fencingTokens: ReadonlyMap<string, bigint | null>;
   /**
-   * Aborts with `LockLostError` when the lock is lost. Reading `aborted` checks the clock: after a blocked event loop,
-   * that may abort the signal and call its listeners.
+   * Aborts with `LockLostError` when the lock is lost. Reading `aborted` checks the clock; if the event loop was
+   * blocked, this may abort the signal and call its listeners.
    *
    * In a decorated async generator, it also aborts with an `AbortError` if the consumer calls `return()` while the
    * generator is computing its next value.
@@ -78,15 +78,15 @@ export interface Lock extends AsyncDisposable {
   /** Whether you definitely still hold the lock. Computed from the clock on each call, never from a timer that may be late. */
   isHeld(): boolean;
   /**
-   * Throws unless you definitely still hold the lock. Call it before a write that another holder must not see.
+   * Throws unless you definitely still hold the lock. Call it before a write that requires the lock.
    *
    * @throws LockLostError when the lock is lost or was released.
-   * @throws LockUnavailableError when the machine was suspended and no renewal has confirmed the lock yet.
+   * @throws LockUnavailableError if the machine was suspended and no renewal has confirmed the lock since.
    */
   assertHeld(): void;
   /**
-   * Extends the lease to `lease` ms from now, and uses that length for later renewals too: 100 ms to 24.8 days (default: the lease it
-   * was acquired with). Never extends the lock beyond `maxHold`.
+   * Extends the lease to `lease` ms from now, and also uses that length for later renewals. Range: 100 ms to 24.8 days
+   * (default: the original lease). Never extends the lock beyond `maxHold`.
    *
    * @throws LockLostError when the lock is lost or was released.
    * @throws LockUnavailableError when the backend doesn't respond; the lock stays held until its deadline.
@@ -98,8 +98,9 @@ export interface Lock extends AsyncDisposable {
    */
   extend(lease?: Duration): Promise<void>;
   /**
-   * Runs `task` under this lock: calls within it that acquire the same key re-enter this lock. So does everything else that runs
-   * in its async context, including queued tasks. Don't add tasks to an in-process queue here: pass `{ within: lock
+   * Runs `task` under this lock: calls within it that acquire the same key re-enter this lock. Other code that runs in
+   * its async context, including queued tasks, re-enters it too. Don't add tasks to an in-process queue here: pass `{
+   * within: lock
    * }`, which affects only a single call.
    *
    * Returns `task`'s result; if it's a promise, returns one that settles the same way. If `task` throws
@@ -114,8 +115,8 @@ export interface Lock extends AsyncDisposable {
    * ```
    */
   run<T>(task: () => T): T;
-  /** Releases the lock. Idempotent, and never rejects: the result says how it ended. `await using` calls it without settings. */
+  /** Releases the lock. Idempotent. Never rejects; the result says how the release ended. `await using` calls it without settings. */
   release(settings?: ReleaseSettings): Promise<ReleaseResult>;
-  /** The lock as logged, without its {@link holder} id. */
+  /** The lock's JSON form, without its {@link holder} id. */
   toJSON(): LockJson;
 }

@@ -48,7 +48,7 @@ function escaped(character: string): string {
 
 /**
  * A failure's cause in parentheses: its message, or its code if Node didn't set a message; empty if it has neither.
- * The lock error that quotes it hides secrets.
+ * The lock error that quotes this text hides secrets.
  */
 export function inBrackets(cause: unknown): string {
   if (!(cause instanceof Error)) return '';

@@ -6,7 +6,7 @@ import { UsageError } from './exit-code.js';
 const text = (value: string, help: string) => ({ type: 'string', value, help }) as const;
 const flag = (help: string) => ({ type: 'boolean', help }) as const;
 
-/** All options, with an example value for each string. The parser and `--help` are derived from this table. */
+/** All options, with an example value for each string option. The parser and `--help` are derived from this table. */
 export const OPTIONS = {
   prefix: text('order:', 'same as the argument'),
   yes: { ...flag('frees the key without a prompt'), short: 'y' },

@@ -19,7 +19,7 @@ export interface CommandContext {
 
 /** A command. Its arguments, `--help`, and the reference page are derived from this. */
 export interface Command {
-  /** Whether it takes the options that specify a server. */
+  /** Whether the command takes the options for a server. */
   readonly usesServer: boolean;
   /** What the positional argument means. A prefix is optional. */
   readonly subject?: 'key' | 'prefix';

@@ -23,7 +23,7 @@ export interface Namespace {
 }
 
 /**
- * Creates an observer's backend, which isn't registered as an instance and doesn't acquire locks.
+ * Creates a backend for an observer; it isn't registered as an instance and doesn't acquire locks.
  *
  * @throws UsageError
  * @throws LockConfigError for invalid options

@@ -3,7 +3,7 @@ const COLUMN_GAP = '  ';
 /**
  * Formats rows as lines of aligned columns, without trailing spaces.
  *
- * @param widths the minimum column widths, updated for wider cells, so that the parts of a long table align
+ * @param widths the minimum column widths; wider cells increase them, so the batches of a long table align
  */
 export function tableLines(rows: readonly (readonly string[])[], widths: number[] = []): string[] {
   for (const row of rows) {

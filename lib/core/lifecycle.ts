@@ -22,7 +22,7 @@ export class Lifecycle {
   }
 }
 
-/** The error for callers that are rejected because the application is shutting down. */
+/** The error for callers rejected because the application is shutting down. */
 export function stopping(subject: LockEvent): LockUnavailableError {
   return new LockUnavailableError(`${nameOf(subject)} was not acquired: the application is shutting down.`, {
     key: subject.key,

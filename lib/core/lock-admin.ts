@@ -42,8 +42,8 @@ export class LockAdmin {
   }
 
   /**
-   * Iterates over all keys of the namespace that are held or retained, in no particular order. A key that is acquired
-   * or freed during the iteration may be missing. Memory use is bounded, however many locks there are.
+   * Iterates over all keys of the namespace that are held or retained, in no particular order. Keys acquired or freed
+   * during the iteration may be missing. Memory use is bounded, however many locks there are.
    *
    * @example `for await (const lock of admin.list({ prefix: 'order:' })) console.log(lock.key, lock.instances);`
    * @throws LockConfigError if the provider does not support it. Iterating throws LockUnavailableError if the backend does not respond.
@@ -85,8 +85,8 @@ export class LockAdmin {
    * Deletes the rows of SQL row locks and version locks that are not held and have not been used for `unusedFor`.
    * Resolves to the number of deleted rows.
    *
-   * Using a row lock doesn't change its row, so for row locks, the time is measured from the row's creation. The next use of
-   * a deleted key costs one extra statement, and during the deletion a call with `wait: 0` may find the key busy.
+   * Using a row lock doesn't change its row, so a row lock's time counts from the row's creation. The next use of
+   * a deleted key costs one extra statement. During the deletion, a call with `wait: 0` may find the key busy.
    * For version locks, this method is an alternative to `purgeAfter`.
    *
    * @param provider default: the module's default provider
@@ -134,7 +134,7 @@ export class LockAdmin {
   }
 
   /**
-   * Iterates over the last run of each job with ticks in the namespace, on all providers, in no particular order.
+   * Iterates over the last run of each of the namespace's jobs that have ticks, on all providers, in no particular order.
    * Memory use is bounded, however many jobs there are.
    *
    * @example `for await (const { key, state, tick } of admin.jobs()) console.log(key, state, tick);`

@@ -63,20 +63,20 @@ const OPTIONS = {
 
 /** Checks a `LockManager`'s options and fills in defaults. @throws LockConfigError */
 export function resolveManagerOptions(options: LockManagerOptions) {
-  // Doesn't mention `LockManager`, because users usually pass these options to DistributedLockModule.
+  // Omits the name `LockManager`, because users usually pass these options to DistributedLockModule.
   const owner = { example: 'new LockManager({ providers: { memory: new MemoryLockProvider() } })' };
   const settings = read(owner, options, OPTIONS);
   const { providers, instance = thisProcess() } = settings;
   return { ...settings, instance, default: defaultProvider(Object.keys(providers), settings.default) };
 }
 
-/** A valid instance name for any host: Windows allows letters of any language in host names, and Linux allows any bytes. */
+/** An instance name valid on any host: Windows allows letters from any language in host names, and Linux allows any bytes. */
 function thisProcess(): string {
   const host = Array.from(Buffer.from(hostname()), percentEncoded).join('');
   return `${shortened(host) || 'host'}:${process.pid}`;
 }
 
-/** URL-encodes the name so that it can be decoded. */
+/** URL-encodes a byte so the name can be decoded. */
 function percentEncoded(byte: number): string {
   const hex = byte.toString(16).toUpperCase().padStart(2, '0');
   return byte >= 0x20 && byte <= 0x7e ? String.fromCharCode(byte) : `%${hex}`;

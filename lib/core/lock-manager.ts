@@ -88,7 +88,7 @@ export class LockManager {
       instance: { id, name: instance },
       ...{ clock, random: withPrefix(source, id), logger, events, suspension, insight },
     };
-    // Runs detached, because a promise retains the async context that created it, and some of the providers' promises live as long as the application.
+    // Runs detached, because a promise retains the async context that created it, and some provider promises live as long as the application.
     this.#providers = detached(() => new Providers(settings.providers, parts));
     this.admin = new LockAdmin(this.#providers, settings.default, clock, insight.contention);
     this.order = insight.order;
@@ -103,7 +103,7 @@ export class LockManager {
     return this.#providers.names;
   }
 
-  /** @internal Aborts when {@link stop} is called. Use it for work that holds locks as long as the application runs. */
+  /** @internal Aborts when {@link stop} is called. Use it for work that holds locks for as long as the application runs. */
   get stopping(): AbortSignal {
     return this.#stop.signal;
   }
@@ -139,7 +139,7 @@ export class LockManager {
 
   /**
    * Runs `task` under the lock, then releases the lock, however the task ends. If a call that re-entered the lock is
-   * still running, the lock stays held until it ends.
+   * still running, the lock stays held until that call ends.
    */
   withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
     let plan: LockPlan;
@@ -208,7 +208,7 @@ export class LockManager {
     }
     this.#lifecycle.state = 'draining';
     for (const { queues } of this.#providers) queues.dismiss('without-locks', stopping);
-    // The timer keeps the process alive. Otherwise, the process could exit mid-drain without releasing locks.
+    // Keeps the process alive; otherwise, it could exit mid-drain without releasing locks.
     await withTimeout(this.#clock, this.#grace, Promise.allSettled([this.#starting, this.#idle()]));
     this.#lifecycle.state = 'stopped';
     for (const { queues, watchdog } of this.#providers) {

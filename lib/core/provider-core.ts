@@ -33,9 +33,9 @@ export interface LocalJob {
   runNow(): Promise<boolean>;
 }
 
-/** One provider of one application: the backend, the locks that this process holds there, and pending releases. */
+/** An application's provider: its backend, the locks that this process holds there, and pending releases. */
 export class ProviderCore {
-  /** Unless stated otherwise, the core's times and deadlines come from `clock.now()`: monotonic, in ms. */
+  /** Unless noted, times and deadlines in the core come from `clock.now()`, which is monotonic, in ms. */
   readonly clock: Clock;
   readonly random: Random;
   readonly events: LockEventPublisher;
@@ -52,9 +52,9 @@ export class ProviderCore {
   readonly watchdog: Watchdog;
   readonly queues: KeyQueues;
   readonly releases: Releases;
-  /** The locks that composite providers hold on this provider. Undefined if none is built on it. */
+  /** The locks that composite providers hold on this provider. Undefined if no composite uses it. */
   memberRequests: MemberRequests | undefined;
-  /** Holders, and releases whose first attempt is in flight, because that attempt may commit a task's writes. A drain waits for both. */
+  /** Holders and releases whose first attempt is in flight. A drain waits for both, because that attempt may commit a task's writes. */
   readonly holders = new WaitGroup();
   readonly registration: Registration;
   readonly reachability: Reachability;

@@ -60,8 +60,8 @@ export class Providers implements Iterable<ProviderCore> {
   /**
    * Connects all backends and logs server settings that weaken the guarantee.
    *
-   * @param failFast whether to throw if a backend cannot be reached. For members, the composite provider decides
-   * @throws a provider's error, or a list of errors if several failed, once all others have connected
+   * @param failFast whether to throw if a backend cannot be reached. Composite providers decide this for their members
+   * @throws the provider's error, or a list of errors if several failed, after all others have connected
    */
   async connect(failFast: boolean): Promise<void> {
     const members = new Set(Array.from(this, ({ members }) => members).flat());
@@ -86,7 +86,7 @@ export class Providers implements Iterable<ProviderCore> {
     }));
   }
 
-  /** Calls `work` for each provider once the calls for the providers that `before` names for it have settled. */
+  /** Calls `work` for each provider after the calls for its prerequisites, as named by `before`, have settled. */
   #eachAfter(
     before: (name: string) => readonly string[],
     work: (core: ProviderCore) => Promise<void>,

@@ -78,7 +78,7 @@ function resultKind(original: Method, returnType: unknown): ResultKind | undefin
       return undefined;
   }
   if (isObservableClass(returnType)) return 'observable';
-  // A return type of Promise proves nothing: swc emits it for async generators as well.
+  // A return type of Promise proves nothing: swc emits it for async generators, too.
   return isValueClass(returnType) ? undefined : 'unknown';
 }
 
@@ -104,7 +104,7 @@ export function isObservablePrototype(prototype: unknown): boolean {
 }
 
 /**
- * Copies everything that other decorators may have attached to `original`, and its name and length, to `wrapper`.
+ * Gives `wrapper` the name and length of `original` and everything that other decorators may have attached to it.
  *
  * Routes, guards, interceptors, cron expressions, and API documentation are metadata on the function. Without that
  * metadata, a wrapper silently loses the route or the guard (getsentry/sentry-javascript#15598).

@@ -12,7 +12,7 @@ const checked = new WeakSet<TemplateStringsArray>();
  * lockKey`order:${order.id}:${line}`
  * ```
  *
- * @throws LockKeyError for a value that a key can't contain, and for two values without a `:` or `/` between them
+ * @throws LockKeyError for a value that a key can't contain, or for two values without a `:` or `/` between them
  */
 export function lockKey(literals: TemplateStringsArray, ...values: readonly KeyValue[]): string {
   if (!checked.has(literals)) {

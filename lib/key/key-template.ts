@@ -16,7 +16,7 @@ const NO_CALL: KeyScope = { self: undefined, args: [] };
  * A key with placeholders for values, such as `order:#{order.id}`. Parsed when the method is decorated, and evaluated for each call.
  *
  * Values that differ as text never produce the same key, because values are encoded and separated. The text around the
- * expressions is used unchanged. It doesn't support escapes, so it cannot contain `#{`.
+ * expressions is used as is. It has no escapes, so it cannot contain `#{`.
  */
 export class KeyTemplate {
   /** Whether the template reads the request, which exists only in a handler. */

@@ -1,13 +1,13 @@
 import { LockKeyError } from '../api/errors.js';
 import { quote } from './quote.js';
 
-/** What to lock: one key, or several keys that are locked together, all or none. */
+/** What to lock: one key, or several keys that are acquired all or nothing. */
 export type LockKey = string | readonly string[];
 
 /** The maximum number of keys per lock. */
 export const MAX_KEYS = 100;
 
-/** The maximum length of a key in UTF-8 bytes. Anything longer is probably data, which every request would have to transmit. */
+/** The maximum length of a key in UTF-8 bytes. Anything longer is probably data, and every request would have to transmit it. */
 export const MAX_KEY_BYTES = 4_096;
 
 const LONE_SURROGATE = /\p{Surrogate}/u;

@@ -1,9 +1,9 @@
 import type { LockKey } from './lock-key.js';
 
-// Matches without backtracking, because every key is checked. `[object Object]` is the text of an object.
+// Matches without backtracking, because every key is checked. `[object Object]` is an object converted to text.
 const MISSING = /(?:^|[:/])(undefined|null|NaN|Invalid Date|\[object [^:/]*)(?:$|[:/])/;
 
-/** A key with a segment that is the text of a missing value, such as `undefined`, or of an object. */
+/** A key in which a segment is the text of an object or of a missing value, such as `undefined`. */
 export interface MissingValue {
   readonly key: string;
   readonly segment: string;

@@ -1,7 +1,7 @@
 import type { ProviderHarness } from './provider-harness.js';
 import type { Stage } from './stage.js';
 
-/** A property of every provider, or of every provider that claims it. */
+/** A property that all providers, or all that claim it, must have. */
 export interface CaseDefinition {
   /** `#5` is a number in the contract list of docs/test-a-provider.md; `#S5` is a seam case. */
   readonly id: string;
@@ -55,7 +55,7 @@ export const sharedMode: Need = ({ capabilities }) =>
 
 export const records: Need = (harness) => (harness.records ? undefined : unclaimed('it has no records (records)'));
 
-/** The provider does not claim it. */
+/** The provider doesn't claim what the case tests. */
 export function unclaimed(reason: string): Obstacle {
   return { reason, byDesign: true };
 }

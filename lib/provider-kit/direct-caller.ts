@@ -17,7 +17,7 @@ import type { LimitShare, LockMode } from '../api/lock-mode.js';
 
 /** Options for a case's request. Default: a new request for exclusive use of the key for half a minute, without waiting. */
 export interface AskOptions {
-  /** Repeats this request, which keeps its options except for `wait` and `signal`. */
+  /** Repeats this request with the same options, except for `wait` and `signal`. */
   readonly request?: DirectRequest;
   readonly mode?: LockMode;
   /** Sets the mode to `limited`. */
@@ -94,7 +94,7 @@ export class DirectCaller {
   /** Sends a request and checks what must be true of every grant. */
   async ask(key: string, terms: AskOptions = {}): Promise<DirectGrant | 'busy'> {
     const { request = this.request(key, terms), wait = 0, signal } = terms;
-    // The core aborts when the wait ends, so backends need no timer for it.
+    // The core aborts the request when the wait ends, so backends need no timer for it.
     const leaving = new AbortController();
     const leave = () => {
       leaving.abort();

@@ -14,7 +14,10 @@ interface ModelHold {
   readonly kind: Kind;
   readonly caller: DirectCaller;
   readonly grant: DirectGrant;
-  /** The latest time at which the lease can't have ended, and the earliest at which it must have. `Infinity` for a lease that outlives the run. */
+  /**
+   * The latest time at which the lease can't have ended, and the earliest at which it must have ended. `Infinity` for a
+   * lease that outlives the run.
+   */
   readonly safeUntil: number;
   readonly overAt: number;
 }

@@ -1,4 +1,4 @@
-// Handles that a lock provider may open. Listening servers belong to the harness (such as a proxy), and immediates to the runner.
+// Handles that a lock provider may open. Listening servers (such as a proxy) belong to the harness, and immediates to the runner.
 const KINDS = /socket|tls|pipe|timeout|dns|getaddrinfo|fsevent|worker|messageport/i;
 
 const LOOKS = 500;
@@ -7,12 +7,15 @@ const LOOKS = 500;
 export class OpenHandles {
   constructor(private readonly counts: ReadonlyMap<string, number>) {}
 
-  /** The kinds that now have more handles. Waits for handles that are about to go away: sockets close a little later, and runners have timers. */
+  /**
+   * The kinds that have more handles than before. Waits for handles that are about to go away: sockets close a little
+   * later, and runners have timers.
+   */
   async outlivedBy(): Promise<string[]> {
     for (let look = 0; ; look += 1) {
       const more = [...openHandles().counts].filter(([kind, count]) => count > (this.counts.get(kind) ?? 0));
       if (more.length === 0 || look === LOOKS) return more.map(([kind]) => kind);
-      // Always uses real time, because these handles do, whatever clock the case uses.
+      // Always uses real time, as these handles do, no matter which clock the case uses.
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
   }

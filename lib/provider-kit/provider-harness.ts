@@ -4,8 +4,7 @@ import type { FakeClock } from '../testing/fake-clock.js';
 /** Gives the conformance kit access to a provider and its backend. Anything left out here is reported as not run. */
 export interface ProviderHarness {
   /**
-   * The provider's promises. They are stated here because cases are chosen before a backend is up; a provider that
-   * claims anything else fails.
+   * The provider's promises. They are stated here because cases are chosen before a backend is up; a provider whose claims differ fails.
    */
   readonly capabilities: LockCapabilities;
 
@@ -31,7 +30,7 @@ export interface ProviderHarness {
   readonly records?: boolean;
 
   /**
-   * How much the backend still keeps for a namespace, apart from what is meant to stay (token counters, tables).
+   * How many entries the backend still keeps for a namespace, except those meant to stay (token counters, tables).
    * This count must return to its previous value.
    */
   remainingLocks?(namespace: string): Promise<number>;
@@ -51,7 +50,7 @@ export interface ProviderFaults {
   /** Takes a lock away from its holder, without any backend knowing, for example by deleting its key or killing its session. */
   revoke?(namespace: string, key: string): Promise<unknown>;
 
-  /** Immediately cuts only this provider off from its backend until {@link restore} is called, like a broken network or a crash. */
+  /** Immediately cuts only this provider off from its backend until {@link restore} is called, as a broken network or a crash would. */
   cutOff?(provider: LockProvider): Promise<unknown>;
 
   /**
@@ -72,19 +71,19 @@ export interface ProviderFaults {
 
 /** The longest times a backend may take, in ms. */
 export interface ProviderBounds {
-  /** From a release until the next waiter has the lock. */
+  /** Time from a release until the next waiter has the lock. */
   readonly handoff: number;
   /** How long the backend may keep a lease after it ends, if the backend measures time in coarse units. */
   readonly expiry: number;
-  /** From a lease's end until a waiter notices it and acquires the lock. */
+  /** Time from a lease's end until a waiter notices it and acquires the lock. */
   readonly takeOver: number;
-  /** From a handoff to a dead process's waiter until the next waiter acquires the lock. */
+  /** Time from a handoff to a dead process's waiter until the next waiter acquires the lock. */
   readonly deadWaiter: number;
-  /** From an operation until it's known that no response will arrive. */
+  /** Time from a request until it's known that no response will arrive. */
   readonly noAnswer: number;
-  /** From the end of an outage until the provider works again. */
+  /** Time from the end of an outage until the provider works again. */
   readonly recovery: number;
-  /** From the last release until nothing is left in the backend. */
+  /** Time from the last release until nothing is left in the backend. */
   readonly cleanUp: number;
 }
 

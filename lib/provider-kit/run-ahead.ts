@@ -1,7 +1,7 @@
 import type { ConformanceCase } from './conformance-cases.js';
 
 /**
- * Most cases mostly wait, so this runs them concurrently for a runner that requests one result at a time. After the
+ * Cases mostly wait, so this runs them concurrently for a runner that requests one result at a time. After the
  * first case that the runner requests, the next ones are started as soon as there is room.
  */
 export class RunAhead {
@@ -9,7 +9,7 @@ export class RunAhead {
   readonly #waiting: ConformanceCase[];
   #running = 0;
 
-  /** @param width how many run at a time; with 1, only the requested one is started. */
+  /** @param width how many cases run at a time; with 1, only the requested one starts. */
   constructor(
     cases: readonly ConformanceCase[],
     private readonly width: number,

@@ -7,7 +7,7 @@ import { systemRandom } from '../core/toolkit/random.js';
 const INSTANCE_DIGITS = 12;
 
 /**
- * Records all generated ids and all reported text to find leaked ids: anyone who knows a holder's id can release its lock.
+ * Records generated ids and reported text to find leaked ids: anyone who knows a holder's id can release its lock.
  */
 export class Secrets implements Random, LockLogger {
   readonly #random = systemRandom();
@@ -44,7 +44,7 @@ export class Secrets implements Random, LockLogger {
 
   assertKept(): void {
     const reported = this.#said.join('\n');
-    // Searching the whole text for each id would be slow after a thousand loops, so take the candidates from the text.
+    // Searching the whole text for each id would be slow after a thousand loops, so extract candidate ids from the text.
     const candidates = new Set(reported.match(/[0-9a-f]{32}/g)?.map((id) => id.slice(INSTANCE_DIGITS)));
     const leaked = this.#ids.filter((id) => candidates.has(id));
     assert.deepEqual(

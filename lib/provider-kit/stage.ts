@@ -43,7 +43,7 @@ export class Stage {
     return this.harness.capabilities;
   }
 
-  /** The option for the short lease, if leases can be chosen. */
+  /** The option that sets the short lease, if leases can be set. */
   get shortLease(): Pick<LockOptions, 'lease'> {
     return this.capabilities.lease === 'per-lock' ? { lease: this.lease } : {};
   }
@@ -239,7 +239,7 @@ export class Stage {
   }
 }
 
-// How long a backend keeps a key beyond its lease depends on the unit it counts in, not on the speed of the machine.
+// How long a backend keeps a key beyond its lease depends on its unit of time, not on the machine's speed.
 function scaled({ expiry, ...bounds }: ProviderBounds, factor: number): ProviderBounds {
   const entries = Object.entries(bounds).map(([name, bound]) => [name, bound * factor] as const);
   return { ...(Object.fromEntries(entries) as typeof bounds), expiry };

@@ -52,7 +52,7 @@ export class TestProcess {
     }
   }
 
-  /** How many callers of this process have been queued for the key so far. */
+  /** How many callers in this process have been queued for the key so far. */
   queuedFor(key: string): number {
     return this.events.filter(({ name, event }) => name === 'waiting' && event.key === key).length;
   }

@@ -10,11 +10,11 @@ export interface TestTime {
    * busy: there, an upper bound only detects hangs.
    */
   readonly generosity: number;
-  /** The fraction of its rounds that a case plays. On a real clock, each round costs round trips. */
+  /** The fraction of its rounds that a case plays. On a real clock, each one requires round trips. */
   readonly share: number;
   /** How many times to try a case that fails if the machine stalls for longer than a lease. */
   readonly attempts: number;
-  /** How late a timer and a round trip may be, in ms. */
+  /** How late a timer or a round trip may be, in ms. */
   readonly tolerance: number;
   /** How long, in ms, a case waits to see that something doesn't happen, or after a lease has ended. */
   readonly pause: number;

@@ -9,13 +9,13 @@ import { withAbort } from '../core/toolkit/abort-listeners.js';
 import { backOff, pause } from '../core/toolkit/timing.js';
 import { withJson } from '../core/toolkit/with-json.js';
 
-// After a term, other candidates go first, and processes that lost together return at different times. A task that ends or
+// The pause after a term lets other candidates go first and spreads out processes that lost together. A task that ends or
 // fails soon after each election is started less and less often. The same applies to a refused election. A loss is not
 // the
 // candidate's fault: if losses counted, a few in a row would leave no candidates.
 const PAUSE = { first: 1_000, most: 30_000 };
 
-// Failures that may be temporary and have been reported. A refusal may also be temporary, for example from a database that is read-only
+// Failures that may be temporary and have already been reported. A refusal may also be temporary, for example from a database that is read-only
 // during a failover.
 const TRANSIENT: ReadonlySet<string> = new Set(['LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY']);
 
@@ -29,9 +29,9 @@ export interface LeaderTerm {
    */
   readonly fencingToken: bigint | null;
   /**
-   * Aborts when the lock is lost, the campaign's `signal` aborts, or the application begins to shut down: end
-   * the task then. If the event loop was blocked, reading the signal checks the clock; its listeners are called when timers
-   * run.
+   * Aborts when the lock is lost, the campaign's `signal` aborts, or the application begins to shut down. End the task
+   * then. Reading the signal checks the clock even after the event loop was blocked; listeners aren't called until
+   * timers run.
    *
    * The signal has not aborted when the task starts. Like any `AbortSignal`, it never calls a listener added after it
    * has aborted: check `aborted` before you add one later.
@@ -54,7 +54,7 @@ export interface Candidacy {
   readonly onError: ((error: unknown) => void) | undefined;
 }
 
-/** This process's candidacy for one key: term after term, never two at a time, until it is ended. */
+/** This process's candidacy for one key: one term after another, never two at once, until it is ended. */
 export class Campaign {
   readonly subject: LockEvent;
   #term: Term | undefined;
@@ -126,7 +126,7 @@ export class Campaign {
     };
     const failure = await withAbort(ending, end, () => term.run(task));
     if (!failure && term.isValid && term.ledFor < PAUSE.first) this.#warnOfReturn();
-    // Do this before resigning, which waits for the calls that have joined the term.
+    // Report the error before resigning, which waits for the calls that joined the term.
     if (failure) onError?.(failure.error);
     await term.resign(failure !== undefined);
     this.#term = undefined;
@@ -145,7 +145,7 @@ export class Campaign {
   }
 }
 
-/** A term lasts until its signal aborts. Its lock is then kept until its task and the calls that have joined it end. */
+/** A term lasts until its signal aborts. After that, its lock is kept until its task and the calls that joined it end. */
 type TermState =
   | { readonly phase: 'leading' }
   | {
@@ -203,7 +203,7 @@ export class Term {
   }
 
   /**
-   * Aborts the term's signal. Its lock is kept until its task has ended. The first reason counts; a later loss is still recorded.
+   * Aborts the term's signal, but keeps its lock until its task ends. The first reason counts; a later loss is still recorded.
    */
   end(reason: ResignReason, cause?: unknown): void {
     const now = this.clock.now();
@@ -221,7 +221,7 @@ export class Term {
     }
   }
 
-  /** Runs the task. Resolves to its failure, unless the term had already ended, because then the failure isn't the task's fault. */
+  /** Runs the task. Resolves to its failure, unless the term had already ended, when a failure isn't the task's fault. */
   async run(task: LeaderTask): Promise<{ readonly error: unknown } | undefined> {
     const { key, fencingToken } = this.lock;
     const { signal } = this.#controller;
@@ -235,7 +235,7 @@ export class Term {
   }
 
   /**
-   * Runs work as part of a valid term: this process does not resign before the work has ended. The work re-enters the
+   * Runs work as part of a valid term: this process does not resign until the work ends. The work re-enters the
    * lock, so `currentLock().release()` inside it ends only that entry, not the term.
    */
   join<T>(work: () => T | PromiseLike<T>): Promise<T> {
@@ -250,7 +250,7 @@ export class Term {
 
   /** Waits for everything that has joined, and releases the lock. @param failed whether the task failed */
   async resign(failed: boolean): Promise<void> {
-    // Any work that the task left behind also ends.
+    // Also end any work that the task left running.
     this.end('task-ended');
     while (this.#joined.size > 0) await Promise.all(this.#joined);
     const result = await this.lock.releaseAfterTask(failed);

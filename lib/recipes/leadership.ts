@@ -36,7 +36,7 @@ export interface RunAsLeaderOptions extends CampaignOptions {
 const { provider, lease, signal } = OF_LOCK;
 const OPTIONS = {
   '@RunAsLeader': { provider, lease } satisfies OptionTable<CampaignOptions>,
-  // All of a key's methods share one campaign, which sets the lease.
+  // No `lease`: a key's methods share one campaign, which sets it.
   '@OnlyLeader': { provider },
   'runAsLeader()': { provider, lease, signal } satisfies OptionTable<RunAsLeaderOptions>,
 };

@@ -18,7 +18,7 @@ import type { MissingRunOptions } from './jobs/missing-runs.js';
 export interface RunOnceOptions {
   /**
    * The shortest time between two runs, in ms. Processes start a job at slightly different times. The key stays locked for this
-   * time, so an instance with a slow clock skips the run. At most 24.8 days. With 0, a job can run twice; row,
+   * time, so an instance with a slow clock skips the run. At most 24.8 days. With 0, a job can run twice. Row,
    * advisory, and ZooKeeper locks support only 0.
    */
   minHold: Duration;
@@ -34,7 +34,7 @@ export interface RunOnceOptions {
 /** How a `@Cron` method runs. Only one process starts each tick (a time at which the method is due). */
 export interface RunTicksOptions {
   /**
-   * Makes up for a tick that no process has started if it is at most this old, in ms. 1 s to 24.8 days. Default: missed ticks are not made up for.
+   * The maximum age, in ms, at which a tick that no process has started is made up for. 1 s to 24.8 days. Default: missed ticks are not made up for.
    */
   catchUp?: Duration | undefined;
   /**
@@ -99,7 +99,7 @@ const OF_METHOD = {
 } satisfies OptionTable<RunOnceOptions & RunTicksOptions>;
 
 /**
- * The `@RunOnce` options: for a run's lock, and for missing runs of a job with ticks.
+ * The `@RunOnce` options for a run's lock and for the missing runs of a job with ticks.
  *
  * @throws LockConfigError
  */

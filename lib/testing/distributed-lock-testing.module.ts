@@ -40,7 +40,7 @@ export class DistributedLockTestingModule {
       providers: [
         ...(definition.providers ?? []),
         { provide: TestLocks, useValue: locks },
-        // For each token, Nest uses the last provider.
+        // Nest uses the last provider registered for a token.
         { provide: LockManager, useFactory: locks.manager.factory, inject: locks.manager.inject },
       ],
       exports: [...(definition.exports ?? []), TestLocks],

@@ -77,7 +77,7 @@ export interface StubCall {
 
 /**
  * Provides a `LockService` for unit tests: the real service and core, with locks that every caller gets immediately,
- * even if others hold them. Time stands still for them, so leases never expire.
+ * even if others hold them. Time stands still for these locks, so leases never expire.
  *
  * @example
  * ```ts
@@ -151,7 +151,7 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   }
 
   /**
-   * Makes the key busy from now on, however long a caller would wait.
+   * Makes the key busy from now on, no matter how long callers wait.
    *
    * @throws LockKeyError for a key that no call can request, such as a template: write `order:42` instead of
    * `order:#{order.id}`
@@ -311,7 +311,7 @@ class StubBackend extends BackendInMemory {
   }
 }
 
-/** A store whose holders don't exclude anyone and whose tokens start at 1. */
+/** A store in which holders don't exclude anyone and tokens start at 1. */
 class OpenStore extends MemoryStore {
   protected override admits(): boolean {
     return true;

@@ -75,7 +75,7 @@ export class TestLocks {
   }
 
   /**
-   * Takes the key away from the application: its signal aborts, and its task fails with `LockLostError`.
+   * Takes the key away from the application: the holder's signal aborts, and its task fails with `LockLostError`.
    *
    * @throws AssertionError if it is not held
    */
@@ -134,7 +134,7 @@ export class TestLocks {
   }
 }
 
-/** A manager that stops immediately: its clock stands still, and a test may leave locks behind. */
+/** A manager that stops immediately, because its clock stands still and a test may leave locks behind. */
 class TestLockManager extends LockManager {
   override readonly isForTests = true;
   readonly #clock: FakeClock;

@@ -25,7 +25,7 @@ export const doctor: Command = {
   },
 };
 
-/** Also reports a rejection while connecting, such as a missing table, as a finding. */
+/** Also reports connection-time rejections, such as a missing table, as findings. */
 async function diagnose(findProblems: () => Promise<readonly Diagnostic[]>): Promise<readonly Diagnostic[]> {
   try {
     return await findProblems();

@@ -25,7 +25,7 @@ export const sql: Command = {
 };
 
 /**
- * Resolves a pattern to the one file that matches. Shells disagree about `> *.sql`: sh creates a file with that name.
+ * Resolves a pattern to the one file that matches. `> *.sql` isn't portable: sh creates a file with that name.
  */
 function fileOf(out: string): string {
   if (!out.includes('*')) return out;

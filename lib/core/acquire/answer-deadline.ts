@@ -3,12 +3,12 @@ import type { KeyRequest } from './key-request.js';
 import type { Refusal } from './lock-observer.js';
 import type { Waiter } from './waiter.js';
 
-// A backend that takes 20 ms to respond isn't down, even for a call with `wait: 0`. This also leaves time for a reconnect, and for a backend that gives
-// up at the deadline to report why, such as an exhausted pool.
+// A backend that takes 20 ms to respond isn't down, even for a call with `wait: 0`. The timeout also leaves time to
+// reconnect, and lets a backend that gives up at the deadline report why, such as an exhausted pool.
 const ANSWER_TIMEOUT = 1_000;
 
 /**
- * When a waiter that is past its deadline stops waiting for a response to its queue's request.
+ * When a waiter past its deadline stops waiting for a response to its queue's request.
  *
  * With `wait: 0`, a caller doesn't wait for a holder, but it does wait for a connection. The current connection may
  * have died unnoticed, for example because a NAT dropped it; the backend replaces it after `commandTimeout`
@@ -30,7 +30,7 @@ export function answerDueAt(
   return Math.max(Math.max(request?.sentAt ?? -Infinity, deadline) + ANSWER_TIMEOUT, repeatedUntil);
 }
 
-/** Why a waiter leaves after its deadline: the backend failed, owes a response, or reported the lock as busy. */
+/** Why a waiter leaves after its deadline: the backend failed, hasn't responded, or reported the lock as busy. */
 export function refusalAfter(request: KeyRequest, now: number): Refusal {
   const { failure } = request;
   if (request.isUnanswered || request.isRepeating) return { why: 'unavailable', cause: failure };

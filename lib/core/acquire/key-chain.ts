@@ -17,8 +17,8 @@ interface EarlyWaiter {
  * one before it is granted. A backend that applies this rule grants all of them in one round trip.
  *
  * A key is requested early only if no caller in this process holds it or waits for it. An early waiter is not reported
- * before its turn. If the key before it wasn't granted, the early request has no effect and leaves no queue entry, and
- * the key is requested again when its turn comes.
+ * before its turn. If the previous key isn't granted, the early request has no effect and leaves no queue entry; the
+ * key is requested again when its turn comes.
  */
 export class KeyChain {
   /** The waiters for the next keys, in key order. */
@@ -29,7 +29,7 @@ export class KeyChain {
     private readonly plan: LockPlan,
     private readonly signal: AbortSignal | undefined,
     private readonly startedAt: number,
-    /** The keys of the lock that have been acquired; the list grows. */
+    /** The lock's keys acquired so far; the list grows. */
     private readonly acquired: readonly Holder[],
   ) {}
 
@@ -37,7 +37,7 @@ export class KeyChain {
    * Acquires the next key.
    *
    * @param otherKeysHeld how many other keys the owner holds
-   * @param outer the locks around the owner
+   * @param outer the locks enclosing the owner
    * @param around the surrounding hold of the same key, if the owner may not re-enter it
    */
   acquire(
@@ -55,7 +55,7 @@ export class KeyChain {
     return traced === undefined ? acquire() : traced(subjectOf(key, this.plan), this.signal, acquire);
   }
 
-  /** Dismisses the early waiters. Returns the holds of those that had already been granted. */
+  /** Dismisses the early waiters. Returns the holds of any that were already granted. */
   dismiss(): readonly Holder[] {
     const waiters = this.#early.map(({ waiter }) => waiter);
     this.#early = [];

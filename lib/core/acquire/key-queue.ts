@@ -23,13 +23,14 @@ const BUSY: Refusal = { why: 'busy' };
 /**
  * The callers in this process that are waiting for one key and hold the same number of other keys. Decides who enters, and when to send a request.
  *
- * There is at most one request at a time, on behalf of the oldest caller (the head). The backend grants the lock to the process, and the head enters,
+ * At most one request is open at a time, sent on behalf of the oldest caller (the head). The backend grants the lock to
+ * the process, and the head enters,
  * together with any readers directly behind it. When a holder releases, the head may enter under the same grant, as a
  * cohort (lock cohorting: Dice, Marathe, and Shavit, PPoPP 2012). Otherwise, the next request is sent along with the
  * release: before it if the backend has a queue, so that the
  * release sees all waiting processes, and after it if the backend is polled.
  *
- * A request is repeated while its outcome is unknown. Once a release has been sent for an id, the id is dead, and a
+ * A request is repeated while its outcome is unknown. Once a release has been sent for an id, the id is retired, and a
  * grant that arrives later is released. A grant that expired before it arrived is also released, and the head sends
  * a request with a new id.
  */
@@ -93,7 +94,7 @@ export class KeyQueue {
     return this.#waiters.head?.since ?? Infinity;
   }
 
-  // Waiters join and leave.
+  // Joining and leaving.
 
   /** Adds a waiter. Call {@link expireHeld} first. */
   add(waiter: Waiter): void {
@@ -220,7 +221,7 @@ export class KeyQueue {
   #refuseBusy(request: KeyRequest, sentFor: Waiter | undefined): void {
     const refusal: Refusal = { why: 'busy', request };
     for (const waiter of this.#waiters.all()) {
-      // The response also applies to late waiters that request at least as much.
+      // Late waiters that request at least as much are busy, too.
       const isBusy = waiter === sentFor || (waiter.isLate && requestsAtLeast(waiter.terms, request));
       if (isBusy && waiter.isQueued) this.#refuse(waiter, refusal);
     }
@@ -228,7 +229,7 @@ export class KeyQueue {
 
   // Grants end.
 
-  /** Ends a hold. Resolves to the return value of `answer`, which is called in the tick when the outcome arrives. */
+  /** Ends a hold. Resolves to the return value of `answer`, which is called in the tick in which the outcome arrives. */
   release<R>(holder: Holder, failed: boolean, now: number, answer: OnReleased<R>): Promise<R> {
     const { grant } = holder;
     if (grant.remove(holder) > 0) return Promise.resolve(answer('released'));
@@ -275,13 +276,13 @@ export class KeyQueue {
 
   // The next step.
 
-  /** Expires grants (the watchdog does so if no caller is waiting) and requests the key for the head. */
+  /** Ends expired grants (the watchdog does so if no caller is waiting) and requests the key for the oldest waiter. */
   #advance(): void {
     if (this.#waiters.size > 0) this.expireHeld();
     this.#requestForHead();
   }
 
-  /** Requests the key for the head, unless this process holds it exclusively. */
+  /** Requests the key for the oldest waiter, unless this process holds it exclusively. */
   #requestForHead(): void {
     const head = this.#waiters.head;
     const request = this.#request;
@@ -306,7 +307,7 @@ export class KeyQueue {
     return (this.#request = new KeyRequest(head, this));
   }
 
-  /** Requests the key for the head right after the release, or after a pause if other processes should get a turn. */
+  /** Requests the key for the oldest waiter right after the release, or after a pause if other processes should get a turn. */
   #advanceAfterRelease(now: number): void {
     const head = this.#waiters.head;
     if (head === undefined) this.#turn.end();
@@ -328,7 +329,7 @@ export class KeyQueue {
     return this.#held.values().some((grant) => matches(grant.request.mode) && grant.isValid(now));
   }
 
-  // The end of a wait.
+  // Ending a wait.
 
   /** Whether a late waiter's outcome is known without sending a request. */
   #isAnswered(waiter: Waiter): boolean {
@@ -336,7 +337,10 @@ export class KeyQueue {
     return this.#request !== undefined && this.core.clock.now() >= this.#answerDueAt(waiter);
   }
 
-  /** Refuses the late waiters, which were waiting only for this response. After a failure, they stay while the backend may still reconnect in time. */
+  /**
+   * Refuses the late waiters, which were waiting only for this response. After a failure, they stay as long as the
+   * backend may still reconnect in time.
+   */
   #refuseLate(): void {
     if (this.#waiters.late === 0) return;
     const now = this.core.clock.now();
@@ -359,7 +363,7 @@ export class KeyQueue {
   }
 }
 
-/** Whether one set of terms is at least as demanding as another, and thus busy if the other is. */
+/** Whether one set of terms is at least as demanding as another: if the other is busy, so is this one. */
 function requestsAtLeast({ mode, limited }: Terms, others: Pick<Terms, 'mode' | 'limited'>): boolean {
   if (limited && others.limited)
     return limited.weight >= others.limited.weight && limited.limit <= others.limited.limit;

@@ -3,24 +3,23 @@ import type { ProviderCore } from '../provider-core.js';
 import { KeyQueue } from './key-queue.js';
 import type { Waiter } from './waiter.js';
 
-/** One provider's queues in this process: one per key that has a holder or a waiter. */
+/** One provider's queues in this process: one per key with a holder or a waiter. */
 export class KeyQueues {
   /**
-   * Queues by key, with one table per number of other keys held by the callers. If each lock takes a connection from a pool, the head of a queue
+   * Queues by key, in one table for each number of other keys that a caller holds. If each lock takes a connection from a pool, the head of a queue
    * may be waiting for a connection. A caller that already holds keys must not queue behind it, or it would wait for its own connection.
    *
    * `Map` hashes with a per-process seed, so users who choose keys cannot provoke collisions.
    */
   readonly #tables: Map<string, KeyQueue>[] = [];
   /**
-   * The queue that most recently became empty. Kept until the next one becomes empty, because a `Map` that is emptied
-   * after each lock reallocates each time.
+   * The queue that most recently became empty. It's kept until another one becomes empty, because emptying a `Map` after each lock makes it reallocate.
    */
   #idle: KeyQueue | undefined;
 
   constructor(private readonly core: ProviderCore) {}
 
-  /** A key's queue for a caller that holds `otherKeysHeld` other keys. Expired grants of the key are released first. */
+  /** Returns a key's queue for a caller that holds `otherKeysHeld` other keys, after releasing the key's expired grants. */
   of(key: string, otherKeysHeld: number): KeyQueue {
     const queues = this.#tables[otherKeysHeld] ?? this.#tableOf(otherKeysHeld);
     this.core.memberRequests?.expire();
@@ -45,7 +44,10 @@ export class KeyQueues {
     }
   }
 
-  /** Frees a key on the backend, if the backend supports it. This process's grants are no longer handed off, and are renewed to detect the loss. */
+  /**
+   * Frees a key on the backend, if the backend supports it. This process stops handing off its grants of the key, and
+   * renews them to detect the loss.
+   */
   async forceRelease(key: string): Promise<boolean> {
     const held = this.#tables.flatMap((table) => table.get(key)?.held ?? []);
     for (const grant of held) grant.endCohort();
@@ -55,7 +57,7 @@ export class KeyQueues {
   }
 
   #tableOf(otherKeysHeld: number): Map<string, KeyQueue> {
-    // Adds missing tables because the first caller may already hold several keys.
+    // The first caller may already hold several keys, so add all missing tables.
     while (this.#tables.length <= otherKeysHeld) this.#tables.push(new Map());
     return this.#tables[otherKeysHeld] as Map<string, KeyQueue>;
   }
@@ -65,8 +67,8 @@ export class KeyQueues {
   }
 
   /**
-   * Sends all paused requests, because the backend is responding again. Sent oldest first because a server that lost its
-   * queue grants in order of arrival.
+   * Sends all paused requests, because the backend is responding again. The oldest goes first, because a server that
+   * lost its queue grants in order of arrival.
    */
   retryNow(): void {
     const pausing = this.#all().filter(({ isPausing }) => isPausing);

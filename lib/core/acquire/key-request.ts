@@ -17,8 +17,8 @@ const MAX_COHORT = 64;
 const RETRY = { first: 50, most: 1_000 };
 
 /**
- * A request for a lock under one id, on behalf of a queue's oldest waiter. If that waiter leaves, the next one
- * takes over the request if its terms are the same. A granted request becomes a {@link HeldGrant}. The request reports
+ * A request for a lock under one id, on behalf of a queue's oldest waiter. If that waiter leaves, the next one takes
+ * over, provided its terms are the same. A granted request becomes a {@link HeldGrant}. The request reports
  * every change to its queue.
  *
  * Getters read the clock but don't change anything.
@@ -42,7 +42,7 @@ export class KeyRequest implements AcquireRequest {
   #wasPassed = false;
   /** Whether a command may have reached the server. */
   #mayHaveArrived = false;
-  /** The request for the previous key: this request takes effect only if that one is granted. Undefined once this request has received a response. */
+  /** The request for the previous key: this request takes effect only if that one is granted. Undefined once a response has arrived. */
   #after: KeyRequest | undefined;
   /** Whether the server took the lock away before the grant arrived. */
   #isRevoked = false;
@@ -108,7 +108,7 @@ export class KeyRequest implements AcquireRequest {
     this.#mayHaveArrived ||= instead === undefined;
     this.#rounds = 1;
     sent.failure = instead;
-    // An early waiter is not reported before its turn.
+    // Don't report an early waiter before its turn.
     if (this.#after === undefined) this.queue.onChange(this, { to: 'queued', instead });
   }
 
@@ -161,7 +161,7 @@ export class KeyRequest implements AcquireRequest {
     }
   }
 
-  /** Whether a grant of this request would serve the waiter. */
+  /** Whether a grant for this request would suit the waiter. */
   fits({ terms }: Waiter): boolean {
     const { mode, limited, lease, minHold } = terms;
     return (
@@ -178,7 +178,7 @@ export class KeyRequest implements AcquireRequest {
     this.#oldest = oldest;
   }
 
-  /** Starts the waiter's turn: this process holds the previous key. */
+  /** Starts the waiter's turn, now that this process holds the previous key. */
   onTurn(): void {
     this.#after = undefined;
     const sent = this.#inFlight;
@@ -243,7 +243,7 @@ export class KeyRequest implements AcquireRequest {
     const { clock, suspension, reachability, releases } = this.queue.core;
     const sent = this.#inFlight;
     if (sent === undefined) {
-      // The id is dead, so release a grant that arrives this late.
+      // The id is invalid, so release a grant that arrives this late.
       if (typeof answer === 'object') void releases.releaseUnused(this, true);
       return;
     }
@@ -287,7 +287,7 @@ export class KeyRequest implements AcquireRequest {
       this.queue.onChange(this, { to: 'repeated' });
       return;
     }
-    // The error goes only to the waiter for which the request was sent; other waiters may get a different outcome. An
+    // Only the waiter that the request was sent for gets the error; others may get a different outcome. An
     // early request usually shares a command with the previous request, which has also failed and will be retried.
     // Until the previous one is granted, this one must not hold its key.
     this.releaseUnused();
@@ -295,7 +295,7 @@ export class KeyRequest implements AcquireRequest {
   }
 
   /**
-   * Whether a response counts: if there is a previous key, this process must hold it. If not, the request and its
+   * Whether a response counts: if there is a previous key, this process must hold it. Otherwise, the request and its
    * grant are released, because a caller must not hold a key while it waits for an earlier one. The key is requested
    * again when its turn comes.
    */

@@ -18,7 +18,7 @@ type Holds = readonly [Holder, ...Holder[]];
 
 const NONE: readonly Holder[] = [];
 
-/** A single call's options. All others are part of a {@link LockPlan}, which many calls share. */
+/** Options that apply to a single call. The rest belong to a {@link LockPlan}, which many calls share. */
 export type CallOptions = Pick<LockOptions, 'signal' | 'within'>;
 
 /** Acquires the keys of one lock for one owner, all or nothing: re-enters locks that were passed explicitly, and acquires the other keys. */
@@ -128,7 +128,7 @@ export class LockAcquirer {
 
   /**
    * Verifies with the backend that all keys are still held, if the machine may have been suspended during the wait for
-   * the last key. Repeats the check if the process may have been suspended again in the meantime.
+   * the last key. Repeats the check if the process may have been suspended in the meantime.
    */
   async #verify(holds: readonly Holder[]): Promise<void> {
     for (;;) {
@@ -139,7 +139,7 @@ export class LockAcquirer {
     }
   }
 
-  /** Creates the lock, after a final check: during the wait, the application may have shut down, or a key may have been lost. */
+  /** Creates the lock after checking that the application hasn't shut down and no key was lost during the wait. */
   #granted(
     holds: Holds,
     { core, settings }: LockPlan,

@@ -7,7 +7,7 @@ import type { KeyRequest } from './key-request.js';
 import type { LockPlan } from '../plan/lock-plan.js';
 import type { Waiter } from './waiter.js';
 
-/** The error of an early waiter if the previous key was not granted. Never reaches the user. */
+/** The error for an early waiter whose previous key was not granted. Never reaches the user. */
 export const NOT_ASKED = Symbol('not asked');
 
 /** Why a waiter leaves without the lock. */
@@ -20,13 +20,13 @@ export type Refusal =
   | { readonly why: 'unavailable'; readonly cause: unknown }
   /** The backend rejected the request with an error. */
   | { readonly why: 'failed'; readonly error: unknown }
-  /** The application dismisses the waiter. */
+  /** The application dismissed the waiter. */
   | { readonly why: 'dismissed'; readonly error: unknown };
 
 /** How a hold ends. `nested`: the call that acquired the lock has ended, but a nested call still holds it. */
 export type HoldEnd = LockLostError | 'nested' | { readonly result: 'released' | 'pending'; readonly failed: boolean };
 
-/** Runs one acquisition under its trace. */
+/** Runs and traces one acquisition. */
 export type Traced = <T>(
   subject: LockEvent,
   signal: AbortSignal | undefined,
@@ -34,8 +34,7 @@ export type Traced = <T>(
 ) => Promise<T>;
 
 /**
- * Observes one provider's callers and reports what happens to them, as events, traces, logs, and the errors of
- * callers that leave without the lock.
+ * Reports what happens to one provider's callers, as events, traces, and logs, and as errors to callers that leave without the lock.
  *
  * The core never waits for an observer. Only {@link nests} and {@link left} affect a caller.
  */

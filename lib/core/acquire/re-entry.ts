@@ -53,7 +53,7 @@ export function excludes(one: LockMode, other: LockMode): boolean {
  *
  * @throws LockLostError when the hold is lost, because the inner task would run unprotected.
  * @throws LockDeadlockError when the call requests more than it holds.
- * @throws LockConfigError when the call's limit is smaller.
+ * @throws LockConfigError when the call's limit is below the outer one.
  */
 export function reEnter(hold: Holder, subject: LockEvent, limited: LimitShare | undefined, now: number): Holder {
   hold.expire(now);

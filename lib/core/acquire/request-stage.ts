@@ -20,9 +20,9 @@ export interface Pausing {
  */
 export interface InFlight {
   phase: 'sent' | 'queued';
-  /** The oldest waiter when the request was sent. */
+  /** The waiter that was oldest when the request was sent. */
   readonly sentFor: Waiter | undefined;
-  /** When the request was sent, or when the turn of its early waiter started. */
+  /** When the request was sent, or when its early waiter's turn started. */
   sentAt: number;
   /** How many machine suspensions were known when the request was sent. */
   readonly suspensions: number;
@@ -30,7 +30,7 @@ export interface InFlight {
   failure: unknown;
 }
 
-/** The request was refused or released, and its id is dead. */
+/** The request was refused or released, and its id is invalid. */
 export interface Over {
   readonly phase: 'over';
 }

@@ -7,10 +7,10 @@ export class WaiterList {
   size = 0;
   /** The number of late waiters: see {@link Waiter}. */
   late = 0;
-  /** How many waiters have ever joined. */
+  /** How many waiters have joined so far. */
   arrivals = 0;
 
-  /** A snapshot: waiters may leave while the caller iterates. */
+  /** A snapshot, because waiters may leave during the iteration. */
   all(): readonly Waiter[] {
     const waiters: Waiter[] = [];
     for (let waiter = this.head; waiter !== undefined; waiter = waiter.next) waiters.push(waiter);
@@ -43,7 +43,7 @@ export class WaiterList {
     if (waiter.isLate) this.late -= 1;
   }
 
-  /** Marks whether a waiter is waiting only for the pending response. */
+  /** Sets whether a waiter is waiting only for the pending response. */
   setLate(waiter: Waiter, isLate: boolean): void {
     if (waiter.isLate === isLate) return;
     waiter.isLate = isLate;

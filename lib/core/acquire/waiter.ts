@@ -23,14 +23,14 @@ export interface HeldWhileWaiting {
 }
 
 /**
- * A call that waits in a key's queue until it is let in or refused. When it gets the lock, a {@link Holder}
- * replaces it. The holder must not refer to the waiter, because a waiter retains the async context of the previous
+ * A call that waits in a key's queue until it gets the lock or is refused. On success, a {@link Holder} replaces it.
+ * The holder must not refer to the waiter, because a waiter retains the async context of the previous
  * lock. The backend knows nothing about waiters.
  *
  * A waiter is late if its deadline has passed; with `wait: 0` it is late from the start. A late waiter waits only for the pending response.
  */
 export class Waiter {
-  // Position in the queue. Only `WaiterList` writes these, except for the initial `isLate`.
+  // The waiter's queue position. Only `WaiterList` writes these fields, except for the initial `isLate`.
   next: Waiter | undefined;
   previous: Waiter | undefined;
   /** The waiter's sequence number in its queue. */
@@ -58,7 +58,7 @@ export class Waiter {
     this.isLate = plan.settings.wait <= 0;
   }
 
-  /** When the wait ends. */
+  /** When the wait times out. */
   get deadline(): number {
     return this.startedAt + this.plan.settings.wait;
   }
@@ -90,7 +90,7 @@ export class Waiter {
   }
 
   /**
-   * Joins the queue. Resolves when the lock is held.
+   * Joins the queue. Resolves once the caller holds the lock.
    *
    * @param after makes the waiter join before its turn. The turn starts with {@link beginTurn}. If `after` is not
    * granted, the waiter is refused with NOT_ASKED
@@ -111,7 +111,7 @@ export class Waiter {
     return outcome;
   }
 
-  /** Starts the turn of a waiter that joined early. */
+  /** Starts an early waiter's turn. */
   beginTurn(trace: AcquireTrace | undefined): void {
     this.trace = trace;
     this.queue.onTurn(this);
@@ -157,8 +157,7 @@ export class Waiter {
       this.#timer = undefined;
       this.queue.onTime(this);
     };
-    // Keeps the process alive because a caller awaits the outcome. Nothing else might, for example if
-    // this process holds the lock itself.
+    // Keeps the process alive because a caller awaits the outcome. Nothing else may do so, for example, if this process holds the lock itself.
     this.#timer = clock.setTimer(wake, Math.max(0, Math.ceil(time - clock.now())), true);
   }
 

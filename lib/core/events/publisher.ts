@@ -40,7 +40,7 @@ export class LockEventPublisher implements LockEvents {
     const event = withJson(published);
     eventChannels[name].publish(event);
     // Doesn't use emit(), because a listener that throws must not stop the other listeners or the caller.
-    // Detached, so that listeners don't run under the caller's locks.
+    // Listeners are called detached, outside of the caller's locks.
     for (const listener of this.#emitter.rawListeners(name)) {
       try {
         const result: unknown = detached(listener as (event: LockEventMap[N]) => unknown, event);

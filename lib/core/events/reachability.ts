@@ -3,7 +3,7 @@ import { safeCause } from '../../api/cause.js';
 import type { Clock } from '../../api/clock.js';
 import type { LockLogger } from '../../api/logger.js';
 
-// A backend that is partly down, such as a Redis Cluster missing one of its masters, can alternate between failing and responding from call to call.
+// A backend that is partly down, such as a Redis Cluster missing one of its masters, may fail one call and respond to the next.
 const MAX_LOGGED = 3;
 const LOGGED_WITHIN_MS = 60_000;
 
@@ -39,7 +39,7 @@ export class Reachability {
     this.#downSince = undefined;
     if (!this.#isLogged) return;
     this.#isLogged = false;
-    // Logged at the same level as the start of the outage so that log filters show both or neither.
+    // Logged at the same level as the start of the outage so log filters show both or neither.
     this.logger.warn(`Lock provider "${this.provider}" is responding again.`);
   }
 

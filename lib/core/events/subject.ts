@@ -3,7 +3,7 @@ import type { LockEvent } from '../../api/lock-events.js';
 /** Where a lock is declared. Used in messages, and as metric labels with bounded cardinality. */
 export type LockOrigin = Pick<LockEvent, 'method' | 'template'>;
 
-/** Identifies a lock in a message, with its key, its provider, and the method that requests it. */
+/** Identifies a lock in a message, by its key, its provider, and the requesting method. */
 export function nameOf(subject: Pick<LockEvent, 'key' | 'provider' | 'method'>): string {
   return `Lock ${placeOf(subject)} (provider "${subject.provider}")`;
 }

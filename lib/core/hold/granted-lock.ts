@@ -28,7 +28,7 @@ const NO_LOCKS: LockContext = { locks: NONE, reenterable: NONE };
 // Use run() only: before Node 24, enterWith() leaks into the caller (nodejs/node#45848).
 const contexts = new AsyncLocalStorage<LockContext>();
 
-/** The open locks around the caller, innermost first; only `owner`'s, if given. A lost lock stays open until its task ends. */
+/** The open locks around the caller, innermost first. With `owner`, only that owner's. A lost lock stays open until its task ends. */
 export function surroundingLocks(owner?: object): readonly GrantedLock[] {
   return openOf((contexts.getStore() ?? NO_LOCKS).locks, owner);
 }
@@ -48,10 +48,10 @@ export function runDetached<T>(task: () => T): T {
   return contexts.run(NO_LOCKS, task);
 }
 
-/** The lock object that the user gets: one entry by one owner into one or more holds. */
+/** The lock object that the user gets: one owner's entry into one or more holds. */
 export class GrantedLock implements Lock {
   readonly mode: LockMode;
-  /** Whether the call ends when the release is confirmed or as soon as it is sent. */
+  /** Whether the call waits until the release is confirmed, or only until it is sent. */
   readonly releasePolicy: ReleasePolicy;
   #acquiredAt: Date | undefined;
   #controller: AbortController | undefined;
@@ -70,7 +70,7 @@ export class GrantedLock implements Lock {
     readonly holds: readonly [Holder, ...Holder[]],
     private readonly core: ProviderCore,
     settings: { readonly mode: LockMode; readonly release: ReleasePolicy },
-    /** The application. A lock is never re-entered by another application. */
+    /** The application that owns the lock. No other application can re-enter it. */
     readonly owner: object,
   ) {
     this.mode = settings.mode;
@@ -219,8 +219,8 @@ export class GrantedLock implements Lock {
   }
 
   /**
-   * Keeps only open locks. Work that reschedules itself with a timer runs in its previous run's context, so a context that kept closed locks
-   * would grow with every run.
+   * Keeps only open locks. Work that reschedules itself with a timer runs in its previous run's context, so keeping
+   * closed locks would make the context grow with every run.
    */
   #before(open: readonly GrantedLock[]): readonly GrantedLock[] {
     return open.length === 0 ? [this] : [this, ...open.filter((outer) => outer !== this)];
@@ -248,14 +248,14 @@ export class GrantedLock implements Lock {
     return `Lock ${inspect(this.toJSON(), options)}`;
   }
 
-  /** Closes this entry. Holds with no remaining entries are released, in reverse order. `failed`: the task failed. */
+  /** Closes this entry and, in reverse order, releases holds with no remaining entries. `failed`: whether the task failed. */
   releaseAfterTask(failed: boolean): Promise<ReleaseResult> {
     if (this.#onLost) for (const hold of this.holds) hold.forget(this.#onLost);
     // A listener may call release() again while the first call is still starting.
     if (!this.isOpen) return this.#ending ?? Promise.resolve(this.#result ?? 'released');
     this.#isOpen = false;
     const released = this.#releaseHolds(failed);
-    // The result is already set if the hold was lost or has remaining entries.
+    // The result is already set if the hold was lost or still has entries.
     if (this.#result === undefined) this.#ending = released;
     return released;
   }
@@ -287,7 +287,7 @@ export class GrantedLock implements Lock {
     return worst;
   }
 
-  /** Ends expired holds, so that a query finds a loss even before the watchdog's timer fires. Returns the current time. */
+  /** Ends expired holds, so a query finds a loss even before the watchdog's timer fires. Returns the current time. */
   #expire(): number {
     const now = this.core.clock.now();
     for (const hold of this.holds) hold.expire(now);

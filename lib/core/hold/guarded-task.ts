@@ -15,7 +15,7 @@ type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 
 /**
  * Runs `task` under a lock, then releases the lock. Doesn't start the task if the lock is already lost. Passes on the task's value or error,
- * unless the lock was lost in the meantime and `onLost` is not `ignore`. A failed release never replaces either one.
+ * unless the lock was lost in the meantime and `onLost` is not `ignore`. A failed release never overrides the task's outcome.
  *
  * @param check throws if the task must not return this value; the task then counts as failed
  */
@@ -47,7 +47,7 @@ async function endUnstarted<T>(lock: GrantedLock, lost: LockLostError, onLost: O
   throw lost;
 }
 
-/** Releases `lock` after work that ended with `outcome`, then settles like the user's call. */
+/** Releases `lock` after work that ended with `outcome`, then settles as the user's call should. */
 export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: OnLoss<T>): Promise<T> {
   const { lost, released } = startRelease(lock, outcome);
   return Promise.resolve(released).then((result) => settle(lock, outcome, onLost, lost, result));
@@ -55,14 +55,14 @@ export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: On
 
 function startRelease(lock: GrantedLock, { status }: Outcome<unknown>): StartedRelease {
   const released = lock.releaseAfterTask(status === 'rejected');
-  // Read in the same tick, because a later loss of the outer lock doesn't affect this task. The release has just checked the clock.
+  // Read this in the same tick, because a later loss of the outer lock doesn't affect this task. The release has just checked the clock.
   const lost = lock.knownLoss;
   return { lost, released: lock.releasePolicy === 'confirmed' ? released : undefined };
 }
 
 interface StartedRelease {
   readonly lost: LockLostError | undefined;
-  /** The result, unless the caller doesn't wait for it (`release: 'sent'`). */
+  /** The release's result, unless the caller doesn't wait for it (`release: 'sent'`). */
   readonly released: Promise<ReleaseResult> | undefined;
 }
 

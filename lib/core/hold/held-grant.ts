@@ -25,7 +25,7 @@ export class HeldGrant implements DenseSetItem {
   readonly #holders = new SmallSet<Holder>();
   /** A lower bound on when the first holder reaches its `maxHold`; holders that have left still count. */
   #firstEnd: number | undefined;
-  /** Whether a user got a lock under this grant. Until then, the call may still fail on another key, without running a task. */
+  /** Whether a user got a lock under this grant. Until one does, the call may still fail on another key without running a task. */
   #isUsed = false;
 
   /** @param suspensions how many machine suspensions were known when the request was sent */
@@ -39,7 +39,7 @@ export class HeldGrant implements DenseSetItem {
     this.lease = new HeldLease(grant, suspensions);
     this.#fencingToken = grant.fencingToken;
     if (!grant.followers) return;
-    // Several limited grants serve the queue in parallel. If the same callers returned in the same order, some would
+    // Several limited grants serve the queue in parallel. If callers always came back in the same order, some would
     // always be last under a grant and get half as many turns as the others. So a random half of the grants end one
     // caller earlier.
     const skipped = request.limited && queue.core.random.fraction() < 0.5 ? 1 : 0;
@@ -184,7 +184,7 @@ export class HeldGrant implements DenseSetItem {
     if (this.#isHeld && now >= this.lease.validUntil) this.lose('expired');
   }
 
-  /** Ends the grant if its lease has expired, and each holder that has reached its `maxHold`. */
+  /** Ends each holder that has reached its `maxHold`, and the whole grant if its lease has expired. */
   expireHolders(now: number): void {
     this.expire(now);
     if (this.#firstEnd === undefined || now < this.#firstEnd) return;

@@ -1,12 +1,12 @@
 import type { Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../toolkit/validity.js';
 
-// An unanswered renewal is sent again after a tenth of the lease, but after at most a second: soon enough to survive a
+// An unanswered renewal is retried after a tenth of the lease or one second, whichever is shorter: soon enough to survive a
 // backend restart within the lease, but not so often as to flood a backend that is down.
 const RETRY_FRACTION = 0.1;
 const MAX_RETRY_MS = 1_000;
-// A renewal due within half the retry interval is sent early, together with those due now. The watchdog iterates over all leases
-// each time, so without batching, it would scan 10,000 leases to renew just a few.
+// A renewal due within half the retry interval is sent early, together with those due now. The watchdog scans all
+// leases each time; without batching, it might scan 10,000 to renew just a few.
 const BATCH_WINDOW = 0.5;
 
 /**
@@ -23,7 +23,7 @@ export class HeldLease {
   #lengthSent: number;
   #renewAt: number;
   #renewals = 0;
-  /** Acknowledgments of earlier renewals are ignored. */
+  /** The first renewal whose acknowledgment counts. */
   #firstThatCounts = 0;
   #suspensions: number;
 
@@ -76,7 +76,7 @@ export class HeldLease {
     this.#renewAt = -Infinity;
   }
 
-  /** Notes that a renewal is sent at `now`, and schedules a retry. Returns its number for {@link acknowledged}. */
+  /** Notes that a renewal is sent at `now`, and schedules a retry. Returns the number to pass to {@link acknowledged}. */
   beginRenewal(now: number): number {
     this.#renewals += 1;
     if (this.#length < this.#lengthSent) {
@@ -95,12 +95,12 @@ export class HeldLease {
     this.#firstThatCounts = renewal;
     this.#validUntil = until;
     this.#suspensions = suspensions;
-    // Never earlier than the retry: a renewal that gained almost nothing would be repeated in a tight loop.
+    // Never earlier than the retry; otherwise, a renewal that gained almost nothing would repeat in a tight loop.
     this.#renewAt = Math.max(this.#renewAt, this.#nextRenewal());
   }
 
   // A lease is renewed after a third of its length, so two renewals may fail before the deadline (as in Redisson and
-  // DistributedLock). Computed backward from the deadline, which is measured from when the acknowledged command was sent.
+  // DistributedLock). The time is computed back from the deadline, which counts from when the acknowledged command was sent.
   #nextRenewal(): number {
     return this.#validUntil - (this.#length * 2) / 3;
   }

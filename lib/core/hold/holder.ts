@@ -21,14 +21,15 @@ export type LossListener = (error: LockLostError) => void;
 /**
  * One key that one owner holds under a grant, shared by a lock and its nested entries. The backend knows nothing about holders.
  *
- * Validity is computed from the clock. The watchdog's timer just reports a loss sooner. After a blocked event loop, the
- * timer is late, but {@link expire} runs before each user query and finds the loss. A lost holder never becomes valid
+ * Validity is computed from the clock. The watchdog's timer just reports a loss sooner. If the event loop was blocked,
+ * the timer fires late, but {@link expire} runs before each user query and finds the loss. A lost holder never becomes
+ * valid
  * again.
  */
 export class Holder {
   /** The observer's notes. */
   notes: unknown;
-  /** Random id of this hold. */
+  /** A random id for this hold. */
   readonly id: string;
   readonly fencingToken: bigint | null;
   #isHolding = true;
@@ -147,7 +148,7 @@ export class Holder {
     if (this.#isHolding) (this.#listeners ??= new Set()).add(listener);
   }
 
-  /** Removes a listener: during one hold, any number of nested entries may come and go. */
+  /** Removes a listener, because any number of nested entries may come and go during one hold. */
   forget(listener: LossListener): void {
     this.#listeners?.delete(listener);
   }
@@ -160,7 +161,7 @@ export class Holder {
       return;
     }
     this.lose('max-hold');
-    // The task may still be running, so the lock is not handed off to another caller under this grant. Other holders keep it.
+    // The task may still be running, so the lock is not handed off to another caller under this grant. Other holders keep the lock.
     this.grant.endCohort();
     void this.grant.queue.release(this, true, now, identity);
     this.onLost();

@@ -1,7 +1,7 @@
 /**
  * Makes `controller`'s signal call `checkClock` before each read of `aborted` or `reason`.
  *
- * After a blocked event loop, your code resumes before timers fire, so a plain signal would report a loss too late.
+ * When a blocked event loop resumes, your code runs before timers fire, so a plain signal would report a loss too late.
  * Reading this signal therefore checks the clock, which may abort the signal and call its listeners.
  */
 export function lossSignal({ signal }: AbortController, checkClock: () => void): AbortSignal {

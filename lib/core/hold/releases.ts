@@ -8,7 +8,7 @@ import { backOff, withTimeout } from '../toolkit/timing.js';
 import { WaitGroup } from '../toolkit/wait-group.js';
 
 const RETRY = { first: 100, most: 1_000 };
-/** How long a server may keep a request in its queue after the process has stopped polling, in ms. */
+/** How long a server may keep a request in its queue after the process stops polling, in ms. */
 const MAX_QUEUED_MS = 10_000;
 // How many releases are retried past their deadline while the backend is down. This bounds memory during a long outage.
 const MAX_PENDING_IN_OUTAGE = 10_000;
@@ -34,7 +34,7 @@ interface PendingRelease {
   readonly intent: ReleaseIntent;
   /** How long the server may keep the lock after it has executed all earlier commands, in ms. */
   readonly lasting: number;
-  /** When nothing will be left to release, provided that the server has executed all commands by now. */
+  /** When nothing will be left to release, if the server has executed all commands by now. */
   until: number;
   /** Whether a retry is in flight. */
   isSent: boolean;
@@ -46,7 +46,7 @@ interface PendingRelease {
  * When the backend recovers, each pending release's countdown restarts: a command sent before an outage may be executed after it, however
  * long the outage lasted (`test/redis/queue-model.ts` reproduces this).
  *
- * One timer serves all pending releases. An outage leaves one release per caller; retrying each separately used a third of a core.
+ * One timer serves all pending releases. An outage leaves one release per caller, and retrying each one separately used a third of a core.
  */
 export class Releases {
   /** Requests and releases in flight, and pending releases. {@link close} waits for them. */
@@ -66,7 +66,7 @@ export class Releases {
 
   /**
    * Releases a lock, and resolves to the return value of `answer`. If the backend doesn't respond, the outcome is `unknown`, and the release is retried
-   * in the background until the backend does, or until `lasting` ms have passed and nothing is left to release.
+   * in the background until the backend responds, or until `lasting` ms have passed and nothing is left to release.
    */
   send<R>(
     request: AcquireRequest,
@@ -85,8 +85,7 @@ export class Releases {
   /**
    * Releases a request that no waiter needs anymore, including any grant that it may have received.
    *
-   * @param isSent whether a command may have reached the server. If not, only the backend's local state needs to be
-   * released, so the release is not retried
+   * @param isSent whether a command may have reached the server. If not, only the backend's local state is released, with no retries
    */
   releaseUnused(request: AcquireRequest, isSent: boolean): Promise<ReleaseOutcome> {
     const lasting = isSent ? Math.max(request.lease, request.minHold, MAX_QUEUED_MS) : 0;
@@ -118,7 +117,7 @@ export class Releases {
         this.inFlight.done();
       }
     };
-    // A backend that throws hasn't responded.
+    // Throwing doesn't count as a response.
     const onFailure = (cause: unknown): R => {
       this.reachability.failed(cause);
       return onOutcome('unknown');

@@ -33,7 +33,7 @@ class Sum {
 /** One template's waits. */
 class Row {
   readonly #sums: Readonly<Record<Cause, Sum>> = { queue: new Sum(), holder: new Sum(), unknown: new Sum() };
-  /** The waits with the cause `holder`, grouped by instance. */
+  /** Waits whose cause is `holder`, grouped by instance. */
   readonly #instances = new Map<string | null, Sum>();
 
   constructor(
@@ -41,7 +41,7 @@ class Row {
     private readonly provider: string | null,
   ) {}
 
-  /** Returns the instance that the wait was counted for; `null` for any after the first eight. */
+  /** Returns the instance that the wait was counted under; `null` for any after the first eight. */
   add(waited: number, cause: Cause, instance: string | null): string | null {
     this.#sums[cause].add(waited);
     if (cause !== 'holder') return null;
@@ -83,7 +83,7 @@ export class Contention {
     if (this.#wasHandedOff(caller, now)) this.#add(caller, now, 'queue', null);
     else {
       const last = holderSeenFor(grant.request, caller.queue.core);
-      // A holder that the backend saw only after the grant is the caller itself.
+      // A holder that the backend first saw after the grant is the caller itself.
       this.#addFor(caller, first, last !== null && last.seenAt < now ? last : null, now);
     }
   }

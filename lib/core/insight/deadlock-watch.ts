@@ -39,14 +39,15 @@ interface OwnWait {
 const PUBLISH_AFTER_MS = 1_000;
 /** The minimum time between a process's scheduled publications. */
 const BEAT_MS = 500;
-/** A record expires after this time without a beat. */
+/** A record expires if there is no beat for this long. */
 const RECORD_TTL_MS = 3_000;
 /**
- * How many beats must pass before a record is known to be newer than a read. The first record may have been in flight during the read. The second was
- * composed after the first was answered, and therefore after the first was executed and after the read.
+ * How many beats must pass before a record is known to be newer than a read. The first record may have been in flight
+ * during the read. The second was composed after the first got a response, so after the first was executed and thus
+ * after the read.
  */
 const BEATS = 2;
-/** How many of the keys this process waits for are included in one scan. The others follow in later scans. */
+/** How many of the keys this process waits for are included in one scan. The rest are left for later scans. */
 const MAX_OWN_KEYS = 64;
 
 /**
@@ -61,7 +62,8 @@ const MAX_OWN_KEYS = 64;
  * Proof that no caller is rejected without a deadlock: let T be the end of the scan that first saw the cycle. Each wait
  * of the cycle was in a record that was read before T, so before T the wait had started and its owner held the grant.
  * The next scan reads the beat of each process, at a time R after T. Once a process has published BEATS more records,
- * its record was composed after R. If that record still has the wait under the same grant, then at T the wait had not
+ * its latest one was composed after R. If that record still has the wait under the same grant, then at T the wait had
+ * not
  * ended and the grant was held, because the id of a wait is never reused and a lost grant never comes back. So the
  * whole cycle existed at T. The proof doesn't rely on clocks. If it is unknown whether a record was written, all waits get
  * new ids, so later records prove nothing about earlier scans.
@@ -139,7 +141,7 @@ export class DeadlockWatch {
     this.#waits.delete(own.name);
     if (own.records <= BEATS || this.#removedAt === this.#beat) return;
     this.#removedAt = this.#beat;
-    // Repeats the last beat's number, because less than BEAT_MS may have passed.
+    // Repeats the last beat's number, because less than BEAT_MS may have passed since.
     void detached(this.#write);
   }
 
@@ -220,7 +222,7 @@ export class DeadlockWatch {
     return (this.#writing = written.then(
       () => true,
       () => {
-        // The record may still arrive, so other processes see either it or the previous one.
+        // The record may still arrive, so other processes may see this record or the previous one.
         for (const own of this.#waits.values()) {
           own.published = own.suspicion = undefined;
           own.records = 0;

@@ -58,7 +58,7 @@ export function lockHolder(
 
 /**
  * Describes the holder to a caller that arrived at `startedAt`. Blaming the last of many holders would be misleading,
- * so the text notes when the holder arrived after the caller. It also notes when the observation is old, because the holder may be gone.
+ * so the text mentions a holder that arrived after the caller. It also mentions an old observation, because the holder may be gone.
  */
 export function holderInWords(holding: KnownHolding, startedAt: number, now: number): string {
   const { holders, instance, method, since, seenAt } = holding;

@@ -32,7 +32,7 @@ import { type EndTrace, traceAcquisition, traceHold } from './tracing.js';
 /** A caller with a shorter `wait` times out before a deadlock can be proven. */
 const MIN_WATCHED_WAIT_MS = 3_000;
 
-/** The observer's notes on a traced holder or on a waiter that had to wait. It doesn't keep notes on other callers. */
+/** The observer's notes on a traced holder or on a waiter that had to wait. Other callers have no notes. */
 interface Notes {
   /** Whether {@link TraceLabels} knows the waiter. */
   isTraced?: boolean;
@@ -110,7 +110,7 @@ export class LockInsight implements LockObserver {
   #watchForDeadlock(waiter: Waiter): void {
     if (this.#deadlocks === undefined || waiter.heldLocks === undefined) return;
     const isLong = waiter.deadline - waiter.startedAt >= MIN_WATCHED_WAIT_MS;
-    // A caller waiting for a limited lock needs only one of the lock's holders to release, so it is never part of a cycle.
+    // A caller waiting for a limited lock needs only one holder to release, so it is never part of a cycle.
     if (isLong && waiter.terms.limited === undefined) this.#deadlocks.watch(waiter);
   }
 

@@ -19,7 +19,7 @@ const MAX_PAIRS = 5_000;
 
 /**
  * Tracks the order in which an application's calls nest each pair of lock names. Logs a warning once both orders of a pair have been seen, before
- * they lead to a deadlock. Cycles of three or more names are found only when callers wait in them: see `DeadlockWatch`.
+ * they lead to a deadlock. Cycles of three or more names are found only once callers are waiting in one: see `DeadlockWatch`.
  */
 export class LockOrder {
   readonly #names = new LockNames();
@@ -57,8 +57,7 @@ export class LockOrder {
 
   /**
    * Records that a call requests several keys in sorted order, each while it holds the previous ones. Such calls cannot
-   * deadlock with each other, but one of them can deadlock with a call that nests two of these keys in the opposite
-   * order.
+   * deadlock with each other, but one can deadlock with a call that nests two of the keys in the opposite order.
    *
    * @throws LockDeadlockError, as {@link under} does
    */
@@ -153,7 +152,7 @@ function isBelow(one: LockEvent, other: LockEvent): boolean {
   return one.provider === other.provider ? one.key < other.key : one.provider < other.provider;
 }
 
-/** Whether two callers with these nestings can deadlock: at least one must descend, and they must exclude each other at both locks. */
+/** Whether two callers with these nestings can deadlock: at least one nesting must descend, and the callers must exclude each other at both locks. */
 function mayDeadlock(one: Nesting, other: Nesting): boolean {
   return (one.descends || other.descends) && excludes(one, other) && excludes(other, one);
 }

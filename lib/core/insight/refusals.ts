@@ -34,7 +34,7 @@ export function isSelfWait(error: LockError): boolean {
 
 /**
  * @param holder the lock in the caller's own async context, another holder in this process, or `undefined` for any other holder
- * @param holderInWords describes `heldBy`
+ * @param holderInWords `heldBy` as text
  */
 export function busyError(
   subject: LockEvent,
@@ -94,7 +94,7 @@ export function capacityError(subject: LockEvent, waiting: number): LockCapacity
   );
 }
 
-/** Quotes the failure's message: a backend that reports an error has responded. A failure without a message means it hasn't responded. */
+/** Quotes the failure's message: a backend that reports an error has responded. If there is no message, it hasn't responded. */
 function reasonOf(cause: unknown): string {
   const words = cause instanceof Error ? cause.message : '';
   if (words === '') return 'the backend did not respond; check that it is up and reachable.';

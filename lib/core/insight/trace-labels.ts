@@ -19,11 +19,11 @@ interface Pending {
 /**
  * The trace labels of long holds. They link a waiting caller's trace to the holder's span, which may be in another process.
  *
- * Only traced holds get labels, because only traced waits read them. One timer serves all of them, and untraced callers
+ * Only traced holds get labels, because only traced waits read them. One timer serves them all, and untraced callers
  * cost nothing. Labels are optional: nothing waits for them, and failures to write or read them are ignored.
  */
 export class TraceLabels {
-  /** Sorted by `at`, because all entries get the same delay. */
+  /** Ordered by `at`, because all entries have the same delay. */
   readonly #pending = new Map<Waiter | Holder, Pending>();
   /** The labels of long holds. */
   readonly #texts = new WeakMap<Holder, string>();
@@ -52,7 +52,7 @@ export class TraceLabels {
     const readLater = (attempt: number): void => {
       this.#add(waiter, () => {
         void this.#read(waiter, onHolder).then((isDone) => {
-          // Reads the label again, because a holder that arrived at the same time as the waiter is only now writing it.
+          // Reads the label again, because a holder that arrived with the waiter is only now writing it.
           if (!isDone && attempt === 1 && waiter.isQueued) readLater(2);
         });
       });
@@ -108,7 +108,7 @@ export class TraceLabels {
   }
 
   readonly #wake = (delay: number): void => {
-    // Rounded up, because a timer that fires a fraction too early would find nothing due and spin.
+    // Round up: a timer that fires a fraction of a millisecond early would find nothing due and spin.
     this.#timer = this.clock.setTimer(this.#onTime, Math.ceil(delay), false);
   };
 

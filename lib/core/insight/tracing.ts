@@ -5,9 +5,9 @@ import type { LockEvent } from '../../api/lock-events.js';
 import type { AcquireTrace, HoldTrace } from '../../api/lock-traces.js';
 
 /*
- * The core publishes to Node's tracing channels when a caller acquires a key and when a hold ends. Lock events don't
- * carry enough information for this: they report neither when a call started nor which grant a release belongs to. The
- * decorators don't see `LockService` locks.
+ * The core publishes to Node's tracing channels when a caller acquires a key and when a hold ends. Lock events aren't
+ * enough for this: they report neither when a call started nor which grant a release belongs to. Decorators don't even
+ * see `LockService` locks.
  *
  * Check `hasSubscribers` before you call these functions.
  */
@@ -37,7 +37,7 @@ export type EndTrace = (end: NonNullable<HoldTrace['result']> | LockLostError, f
 
 interface TracedHold {
   readonly end: EndTrace | undefined;
-  /** The value that a subscriber has set. */
+  /** The value set by a subscriber. */
   readonly traceparent: HoldTrace['traceparent'];
 }
 

@@ -115,7 +115,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Den
     }
     this.#stage = { phase: 'sent', sentAt: clock.now() };
     // This request isn't added to `releases.inFlight`, because the composite's own attempt is in flight for at least as
-    // long, and its `close` waits for that.
+    // long, and its `close` waits for that attempt.
     // Composite providers request one key at a time, so no backend returns `not-asked`.
     const onAnswer = (answer: Grant | 'busy' | 'not-asked') => this.#onAnswer(answer === 'not-asked' ? 'busy' : answer);
     const onFailure = (error: unknown) => this.#onFailure(error);

@@ -8,7 +8,7 @@ import type { CoreMemberRequest } from './member-request.js';
  */
 export class MemberRequests {
   readonly #held = new DenseSet<CoreMemberRequest>();
-  /** A lower bound for when the first lease expires. Renewals and releases don't update it. */
+  /** A lower bound on when the first lease expires. Renewals and releases don't update it. */
   #firstEnd = Infinity;
 
   constructor(readonly core: ProviderCore) {}

@@ -33,7 +33,7 @@ export function describe({ core, settings, origin }: LockPlan): LockDescription 
   return { ...origin, provider, kind, capabilities, records, wait, lease, minHold };
 }
 
-/** The lock for a plan and a key, as used in events and messages. */
+/** Describes the lock for a plan and a key in events and messages. */
 export function subjectOf(key: string, { core, settings, origin }: LockPlan): LockEvent {
   return { key, provider: core.name, mode: settings.mode, ...origin };
 }

@@ -50,7 +50,7 @@ export const OF_LOCK = {
 const DEFAULT_WAIT = 5_000;
 const DEFAULT_LEASE = 30_000;
 
-/** The settings that a waiter and a request must share for the request's grant to serve the waiter. */
+/** A request's grant can serve a waiter only if these settings match. */
 export type Terms = Pick<AcquireRequest, 'mode' | 'limited' | 'lease' | 'minHold'>;
 
 /** A lock's options, checked and complete. All times are in ms. */
@@ -127,7 +127,7 @@ export function resolveSettings(
   };
 }
 
-/** How many holders a limit may allow. To inspect a key or change its limit, the backend has to read all its holders. */
+/** The most holders that a limit can allow. Inspecting a key or changing its limit makes the backend read them all. */
 const MAX_HOLDERS = 10_000;
 
 /** @throws LockConfigError if the provider doesn't support limits, or if no holder could ever get this share */

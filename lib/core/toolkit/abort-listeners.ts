@@ -35,7 +35,10 @@ export function untilAborted(signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Passes `work` a signal that aborts as soon as any of `signals` does. `AbortSignal.any` leaks on Node 20 if one of them outlives the call. */
+/**
+ * Passes `work` a signal that aborts as soon as any of `signals` does. Unlike `AbortSignal.any`, doesn't leak on Node
+ * 20 if one of them outlives the call.
+ */
 export function underAny<T>(signals: readonly AbortSignal[], work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const controller = new AbortController();
   let under = () => work(controller.signal);
@@ -49,7 +52,7 @@ export function underAny<T>(signals: readonly AbortSignal[], work: (signal: Abor
   return under();
 }
 
-/** The result of `work`. Calls `onAbort` if the signal aborts in the meantime or, if it has already aborted, before calling `work`. */
+/** Returns the result of `work`. Calls `onAbort` if the signal aborts in the meantime, or before `work` if it has already aborted. */
 export async function withAbort<T>(signal: AbortSignal, onAbort: () => void, work: () => Promise<T>): Promise<T> {
   const leaving = { leave: onAbort };
   leaveOnAbort(signal, leaving);

@@ -1,14 +1,14 @@
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
 
-/** The default for a constructor's first argument. Nest omits the argument if a user lists the class in "providers". @throws LockConfigError */
+/** The default for a constructor's first argument, which Nest omits if a user lists the class in "providers". @throws LockConfigError */
 export function madeByNest(name: string): never {
   throw new LockConfigError(
     `${name} is listed in the "providers" of a module. Remove it there: DistributedLockModule provides it to every module in the application.`,
   );
 }
 
-/** @throws LockConfigError if the task is not a function, for example if it was swapped with the options */
+/** @throws LockConfigError if the task is not a function, for example, because it was swapped with the options */
 export function assertTask(caller: string, task: unknown): void {
   if (typeof task === 'function') return;
   throw new LockConfigError(

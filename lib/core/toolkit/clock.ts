@@ -4,15 +4,15 @@ import { monotonicNow } from './real-timers.js';
 import { Timers } from './timers.js';
 
 /**
- * How long an uptime reading is cached. A reading takes 11 µs, more than the rest of an uncontended in-memory lock, and
- * its resolution is only 10 ms anyway.
+ * How long an uptime reading is cached. A reading takes 11 µs, longer than the rest of an uncontended in-memory lock,
+ * and is only accurate to 10 ms anyway.
  */
 const UPTIME_CACHE_MS = 10;
 
 let uptimeRead = { uptime: 0, now: -Infinity, wallTime: -Infinity };
 
 /**
- * The uptime, read at most 10 ms ago according to both other clocks. The monotonic clock alone isn't enough: it stops
+ * The uptime, read at most 10 ms ago by both the monotonic and the wall clock. The monotonic clock alone isn't enough: it stops
  * while the machine is suspended, so a reading from just before the suspension would still look fresh after it. The
  * wall clock keeps running, so the cache misses a suspension only if the wall clock is also set back by the suspension's length within those 10 ms.
  */

@@ -11,8 +11,9 @@ export function firstToken(mode: LockMode, last: bigint, callers = 1): Grant['fe
 }
 
 /**
- * When a token was issued. A token is the server's time in µs, or the previous token plus one if the clock has not advanced past it. `null` if the
- * token lies in the future, because it was then incremented rather than read from the clock.
+ * When a token was issued. A token is the server's time in µs, or the previous token plus one if the clock has not
+ * advanced past it. `null` if the token is in the future, which means it was incremented rather than read from the
+ * clock.
  *
  * @param now the server's time, in ms since 1970
  */

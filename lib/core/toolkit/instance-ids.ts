@@ -20,7 +20,7 @@ export function instancesOf(holders: Iterable<string>): readonly string[] {
   return [...ids];
 }
 
-/** A holder's instance on a backend that doesn't store names: a name for this instance, ids for others. */
+/** Identifies a holder's instance on a backend that doesn't store names: this one by name, others by id. */
 export function nameOrIdOf(holder: string, own: Instance): string {
   const id = instanceIdOf(holder);
   return id === own.id ? own.name : id;

@@ -12,7 +12,7 @@ const SYNONYMS: Readonly<Record<string, string>> = {
   lockatleastfor: 'minHold',
 };
 
-/** The known name that was probably meant: an unknown name may be a misspelling or another library's name for the option. */
+/** The known name that the user probably meant. An unknown name may be a misspelling or another library's name for the option. */
 export function meantBy(name: string, known: readonly string[]): string | undefined {
   const synonym = SYNONYMS[name.toLowerCase()];
   return synonym !== undefined && known.includes(synonym) ? synonym : nearest(name, known);

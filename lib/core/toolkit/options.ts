@@ -16,7 +16,7 @@ export interface Owner {
   readonly oneOf?: readonly string[];
   /** A hint about where unknown options belong. */
   readonly others?: string;
-  /** The lock provider, for the error. */
+  /** The lock provider's name, for errors. */
   readonly provider?: string | undefined;
   /** The outer option, if these are nested options. */
   readonly within?: string | undefined;
@@ -45,7 +45,7 @@ interface Traits {
   readonly convert?: string;
 }
 
-/** How to check one option, and its default. */
+/** An option's check and its default value. */
 export class Option<T> {
   constructor(
     /** Completes the sentence "must be ...". */
@@ -97,7 +97,7 @@ export function refuse(owner: Owner, name: string, why: string): never {
   throw configError(owner, `${owner.name === undefined ? 'Option ' : `${owner.name}: `}"${path}" ${why}`);
 }
 
-/** Any value. The code that uses the option checks it. */
+/** Accepts any value. The code that uses it checks it. */
 export function anything<T = unknown>(): Option<T | undefined> {
   return option('given', (value) => value as T);
 }
@@ -111,7 +111,7 @@ export function secret<T = string>(wanted: string, parse: Parse<T>): Option<T | 
   return option(wanted, parse, { isSecret: true });
 }
 
-/** Options that are passed on to another library. Only an explicit `undefined` in them is rejected. */
+/** Options passed through to another library. Rejects only an explicit `undefined` in them. */
 export function foreign<T>(wanted: string, parse: Parse<T>): Option<T | undefined> {
   return option(wanted, parse, { isSecret: true, isForeign: true });
 }
@@ -126,7 +126,7 @@ export function count(min: number, wanted = `a whole number >= ${min}`, max = In
   return option(wanted, (value) => (isCount(value) ? value : undefined), { convert: 'Number()' });
 }
 
-/** One of a few values. */
+/** Accepts only the given values. */
 export function oneOf<const A extends readonly (string | boolean)[]>(...allowed: A): Option<A[number] | undefined> {
   const isAllowed = (value: unknown): value is A[number] => (allowed as readonly unknown[]).includes(value);
   // Boolean() wouldn't help: it would convert an environment variable's text 'false' to true.

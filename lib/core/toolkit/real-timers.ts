@@ -4,8 +4,8 @@ import timers from 'node:timers';
 
 /*
  * Node's real timers and monotonic clock, even if a test uses fake timers from Jest, Vitest, Sinon, or `node:test`.
- * With fake timers, even an uncontended
- * call would hang until the test advances the clock, and on a real server, its lease would expire without being renewed.
+ * With fake timers, even an uncontended call would hang until the test advances the clock, and its lease on a real
+ * server would expire without being renewed.
  *
  * These tools replace properties of Node's modules, so the functions are copied to constants here.
  */
@@ -14,7 +14,7 @@ export const clearTimeout = original(timers, 'clearTimeout');
 export const setImmediate = original(timers, 'setImmediate');
 export const nextTick = original(process, 'nextTick');
 
-// Read from the prototype, because a fake is a property of the object. In Bun, only the object has the property.
+// Reads the prototype, because fakes are set on the object itself. In Bun, only the object has the property.
 const { now = performance.now.bind(performance) } = Object.getPrototypeOf(performance) as {
   readonly now?: (this: object) => number;
 };

@@ -25,7 +25,7 @@ export function wasSent(error: unknown): boolean {
  * - a demoted master: its address will soon point to the new one
  * - a login that only one of several servers refuses
  *
- * After this time, such a refusal counts like any other, and the provider keeps retrying, in the background or with
+ * After this time, such a refusal is treated like any other, and the provider keeps retrying in the background or on
  * each call. Silence, full memory, and a lost quorum count as outages for as long as they last. So does reaching a
  * replica, if the client finds the new master automatically (Sentinel, Cluster).
  */
@@ -36,7 +36,7 @@ export function isRefusal(error: unknown): error is LockConfigError {
   return LockError.is(error) && error.code === 'LOCK_CONFIG' && (error as Partial<LockConfigError>).refused === true;
 }
 
-/** Compares the code rather than the class, because a provider may come from a second copy of this package. */
+/** Compares the code rather than the class, because a provider may come from another copy of this package. */
 export function isUnavailable(error: unknown): error is LockUnavailableError {
   return LockError.is(error) && error.code === 'LOCK_UNAVAILABLE';
 }

@@ -17,7 +17,7 @@ interface Entry {
 }
 
 /**
- * Any number of timers on top of a single Node timer. Each lock sets and clears two timers, which almost never fire;
+ * Runs any number of timers on a single Node timer. Each lock sets and clears two timers, which almost never fire;
  * with Node timers, that took a quarter of an uncontended in-memory lock's time. Clearing a timer doesn't touch the
  * Node timer, which later fires and finds nothing due.
  *
@@ -90,7 +90,7 @@ export class Timers {
     this.#runDue(due);
   };
 
-  /** Calls the first callback that is due. The others follow after the promise jobs that it creates. */
+  /** Calls the first callback that is due. The rest run after the promise jobs that it creates. */
   #runDue(due: number): void {
     const entry = this.#firstSet();
     if (entry === undefined) return;

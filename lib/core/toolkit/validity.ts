@@ -3,7 +3,7 @@ const DRIFT = 0.01;
 /**
  * The time until which this process definitely holds a lease of `lease` ms, if it sent the acknowledged command at `sentAt`.
  *
- * The lease counts from the time of sending, because the backend may have started it at any moment after that
+ * The lease is counted from the time of sending, because the backend may have started it at any point after that
  * (in a test, a 100 ms Redis key lived for as little as 99.99 ms after the reply). The margin for clocks that
  * run at different rates, 1 % plus 2 ms, comes from the Redlock algorithm (redis.io, "Distributed Locks with Redis").
  */

@@ -53,8 +53,8 @@ export function holdOutcome({ result, error }: HoldTrace): Attributes {
 }
 
 /**
- * Why a caller waited. An instance is named only if there is a template, because the code bounds the number of
- * templates. Keys without a template may begin with any number of different names.
+ * Why a caller waited. Names an instance only if there is a template, because the code limits how many templates exist.
+ * Keys without one may begin with any number of different names.
  */
 export function blockerOf({ blockedBy, instance, template }: ContentionTrace): Attributes {
   return {

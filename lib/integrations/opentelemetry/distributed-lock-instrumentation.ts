@@ -6,7 +6,7 @@ import { LockSpans } from './lock-spans.js';
 export interface DistributedLockInstrumentationConfig {
   /**
    * Whether spans carry the key (`distributed_lock.key`). Default false: the number of keys is unbounded, and they may
-   * contain personal data. Metrics never carry it.
+   * contain personal data. Metrics never carry the key.
    */
   keys?: boolean;
   /** Whether the instrumentation is enabled. Set by `enable()` and `disable()`. */
@@ -38,7 +38,7 @@ export class DistributedLockInstrumentation {
     this.#keys = keys;
   }
 
-  /** Starts recording. Does nothing if it is already enabled. */
+  /** Starts recording. Does nothing if already enabled. */
   enable(): void {
     if (this.#isEnabled) return;
     const { instrumentationName: name, instrumentationVersion: version } = this;
@@ -78,7 +78,7 @@ export class DistributedLockInstrumentation {
     return this.#recorders.length > 0;
   }
 
-  // An SDK sets its providers after it has enabled its instrumentations.
+  // An SDK sets its providers after enabling its instrumentations.
   #restart(): void {
     if (!this.#isEnabled) return;
     this.disable();

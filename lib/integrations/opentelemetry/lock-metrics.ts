@@ -13,7 +13,7 @@ import { monotonicNow } from '../../core/toolkit/real-timers.js';
 import { acquireOutcome, ATTRIBUTE, attributesOf, blockerOf, holdOutcome } from './attributes.js';
 import { OpenOperations } from './open-operations.js';
 
-/** A measurement in flight. */
+/** A measurement in progress. */
 interface Measurement {
   readonly attributes: Attributes;
   readonly startedAt: number;
@@ -23,7 +23,7 @@ interface Measurement {
 export class LockMetrics {
   readonly #traces: readonly { leave(): void }[];
   readonly #subscriptions: (() => void)[] = [];
-  /** The current terms' election events. */
+  /** The election event of each current term. */
   readonly #terms: LockEvent[] = [];
   readonly #leading: UpDownCounter;
   readonly #jobs = new Set<JobTrace>();

@@ -14,7 +14,7 @@ import { OpenOperations } from './open-operations.js';
 
 /**
  * Adds two child spans to the span in which a lock was requested: one for acquiring it and one for holding it.
- * The task's spans are siblings of the second span, not its children, because a lock does not cause them. A long wait
+ * The task's spans are siblings of the second span, not its children, because the lock doesn't cause them. A long wait
  * is linked to the hold that blocks it, which may be in another process.
  */
 export class LockSpans {

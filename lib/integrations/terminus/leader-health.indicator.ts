@@ -39,7 +39,7 @@ const OF_CHECK = {
 export interface LeaderHealth {
   readonly key: string;
   readonly provider: string;
-  /** Whether this process is leading now. A process that is waiting for its election is also healthy. */
+  /** Whether this process is leading now. A process that is waiting to be elected is also healthy. */
   readonly leading: boolean;
 }
 
@@ -50,7 +50,7 @@ export interface LeaderHealth {
  * was lost or the leader's task ended or failed. Until the task or call ends, this process doesn't campaign again and
  * keeps the lock unless it was lost. Only a restart ends a task that ignores its signal, so use this as a liveness
  * check. It is modeled on `HealthzAdaptor`
- * in Kubernetes leader election, including its 20 s.
+ * in Kubernetes leader election, including its 20 s default.
  *
  * @example
  * ```ts
@@ -83,7 +83,7 @@ export class LeaderHealthIndicator {
   }
 
   /**
-   * Reports which instance in the whole fleet leads a key, and when it started to lead. It works in any process but
+   * Reports which instance in the whole fleet leads a key and since when. It works in any process but
    * queries the backend, so use it for monitoring, not for liveness.
    *
    * Down: nobody leads, or the backend did not respond in time. The result contains the key and the instance, but

@@ -68,7 +68,7 @@ export class LockHealthIndicator {
       });
     });
     try {
-      // Runs detached so that a check inside a lock tests the backend instead of re-entering.
+      // Runs detached so that a check inside a lock tests the backend instead of re-entering that lock.
       const lock = await this.locks.detached(() => this.locks.tryAcquire(PROBE, { provider, signal }));
       const release = await Promise.race([lock?.release(), late]);
       return release === 'pending' || release === 'late' ? UNANSWERED : undefined;

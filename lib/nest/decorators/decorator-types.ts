@@ -34,7 +34,7 @@ export declare namespace LockDecorator {
         : 'A skipped call resolves to undefined, so the method must return a Promise of a type that includes undefined'
       : unknown;
 
-  /** The parameters that a call must pass for `A`. A call may omit those that can be `undefined`. */
+  /** The parameters of `A` that a call must pass. It may omit those that can be `undefined`. */
   type Needed<A extends readonly unknown[]> = A extends readonly [infer First, ...infer Others]
     ? undefined extends First
       ? unknown[]
@@ -83,10 +83,10 @@ export interface LockDecorator<A extends readonly unknown[] = readonly [], S ext
   // Doesn't match any method. With a second signature, TypeScript compares without type parameters, so `applyDecorators()`,
   // which needs decorators for methods of any type, accepts this one. If more than three signatures do not match, the
   // compiler reports only the last.
-  /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
+  /* eslint-disable @typescript-eslint/unified-signatures -- the number of signatures matters */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
-  // Only this signature has the same number of parameters as a property decorator, so the compiler reports it there.
+  // Only this signature has the same number of parameters as a property decorator, so the compiler reports misuse there.
   (target: LockDecorator.NoProperty, property: string | symbol): void;
   /* eslint-enable @typescript-eslint/unified-signatures */
   <

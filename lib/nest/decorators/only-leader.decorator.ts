@@ -9,7 +9,7 @@ import type { LockDecorator } from './decorator-types.js';
 /** Decorates async methods whose result may be `undefined`, because a skipped call resolves to it. */
 export interface OnlyLeaderDecorator {
   // As in LockDecorator, no method matches these signatures.
-  /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
+  /* eslint-disable @typescript-eslint/unified-signatures -- the number of signatures matters */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
   (target: LockDecorator.NoProperty, property: string | symbol): void;
@@ -35,7 +35,7 @@ export interface OnlyLeaderDecorator {
  * @OnlyLeader('billing')
  * async report() {}
  * ```
- * @param key a fixed text, not a template
+ * @param key fixed text, not a template
  */
 export function OnlyLeader(
   key: string,

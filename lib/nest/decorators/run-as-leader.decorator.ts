@@ -7,7 +7,7 @@ import type { LockDecorator } from './decorator-types.js';
 /** Decorates async methods that take a `LeaderTerm`, or no argument. */
 export interface RunAsLeaderDecorator {
   // As in LockDecorator, no method matches these signatures.
-  /* eslint-disable @typescript-eslint/unified-signatures -- how many there are is what counts */
+  /* eslint-disable @typescript-eslint/unified-signatures -- the number of signatures matters */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
   (target: LockDecorator.NoProperty, property: string | symbol): void;
@@ -34,7 +34,7 @@ export interface RunAsLeaderDecorator {
  *   while (!term.signal.aborted) await this.chargeNext(term.fencingToken);
  * }
  * ```
- * @param key a fixed text, not a template
+ * @param key fixed text, not a template
  */
 export function RunAsLeader(key: string, options: Configurable<CampaignOptions> = {}): RunAsLeaderDecorator {
   // This function doesn't match the declared type's property signature, which has no descriptor.

@@ -27,7 +27,7 @@ export type MethodDecoratorName = '@DistributedLock' | '@RunOnce' | '@RunAsLeade
 
 /** A decorated method as declared: its key and its options. Each application derives a plan from it. */
 export class DeclaredMethod {
-  /** For messages, such as `OrderService.pay`. */
+  /** Shown in messages, such as `OrderService.pay`. */
   readonly name: string;
   readonly kind: ResultKind;
   readonly key: MethodKey;
@@ -66,7 +66,7 @@ export class DeclaredMethod {
   }
 
   /**
-   * The plan within an application, created once: at boot or, in a unit test, on the first call.
+   * The method's plan in an application, created once: at boot or, in a unit test, on the first call.
    *
    * @throws LockConfigError for options that cannot work
    */
@@ -89,12 +89,12 @@ interface Declaration<O extends object> {
   readonly options: Configurable<O>;
   /** Converts the given options to lock options. Default: no change. @throws LockConfigError */
   readonly toLock?: (options: O) => MethodOptions;
-  /** Creates the function that replaces the method. Without it, the method stays as it is. */
+  /** Creates the function that replaces the method. If omitted, the method stays as it is. */
   readonly wrap?: (method: DeclaredMethod, original: Method) => Method;
 }
 
 /**
- * The decorator that records a method for startup and wraps it.
+ * The decorator that wraps a method and registers it for startup.
  *
  * @throws LockConfigError when decorating a method that cannot be locked
  */
@@ -116,7 +116,7 @@ export function declaration<O extends object>({ decorator, example, key, ...rest
       throw new LockConfigError(`${name} returns a stream, but ${decorator} needs a method that returns a promise.`);
     }
     Reflect.defineMetadata(DECLARED, [...declaredBy(target), method], target);
-    // Startup must fail without the module. Otherwise, the method would never run.
+    // Without the module, startup must fail, because the method would never run.
     reserveServiceSlot(target);
     if (!wrap) return;
     const wrapper = wrap(method, original);
@@ -126,14 +126,13 @@ export function declaration<O extends object>({ decorator, example, key, ...rest
   };
 }
 
-/** A handler's locks, outermost first. Works through other decorators' wrappers, which copy metadata. */
+/** A handler's locks, outermost first. Works through other decorators' wrappers, because they copy metadata. */
 export function locksBehind(handler: object): readonly DeclaredMethod[] {
   return (Reflect.getMetadata(LOCKS_BEHIND, handler) ?? []) as readonly DeclaredMethod[];
 }
 
 /**
- * All decorated methods of a class, including inherited ones. An elected method that a subclass decorates again
- * replaces the inherited one.
+ * All decorated methods of a class, including inherited ones. An inherited election method is replaced if a subclass decorates it again.
  */
 export function declaredMethodsOf(prototype: object): DeclaredMethod[] {
   const methods = prototypesOf(prototype).flatMap(declaredBy);

@@ -23,7 +23,7 @@ export class DecoratorOptions<O extends object> {
   /**
    * @param place where the decorator is, such as `OrderService.pay`
    * @param read checks the given options
-   * @throws LockConfigError as `read` does, for options that are known
+   * @throws LockConfigError as `read` does, for options known in advance
    */
   constructor(
     private readonly decorator: string,
@@ -40,7 +40,7 @@ export class DecoratorOptions<O extends object> {
     }
   }
 
-  /** The options in an application. @throws LockConfigError if its configuration does not provide them */
+  /** The options for an application. @throws LockConfigError if its configuration does not provide them */
   in(service: LockService): O {
     const options = this.fixed ?? this.#made.get(service.manager) ?? this.#make(service.config);
     if (!this.fixed) this.#made.set(service.manager, options);

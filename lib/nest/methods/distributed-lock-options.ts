@@ -46,7 +46,7 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
    * - `throw` (default): `LockBusyError`, or `LockDeadlockError` if callers waited for each other.
    * - `skip`: the method does not run and the call resolves to `undefined`; `wait` then defaults to 0. Compiles only
    *   for methods whose result may be undefined.
-   * - a function: its result or error becomes the call's.
+   * - a function: the call ends with its result or error.
    *
    * The method can never run without its lock.
    */
@@ -56,8 +56,8 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
    *
    * - `throw`: `LockLostError` after the method ends, with its `outcome`.
    * - `ignore`: the method's own value or error.
-   * - a function: called after the method. The call returns its result or throws its error. An Observable has sent its values by
-   *   then, and a result other than `undefined` follows them.
+   * - a function: called after the method. The call returns its result or throws its error. By then, an Observable has
+   * sent its values; a result other than `undefined` follows them.
    */
   onLost?: LossPolicy | LossHandler | undefined;
   /**

@@ -14,7 +14,7 @@ import type { DeclaredMethod } from './declared-method.js';
 import type { MethodPlan } from './method-plan.js';
 import { requestHandledBy } from './request-context.js';
 
-/** One call of a decorated method. */
+/** A call to a decorated method. */
 interface MethodCall {
   readonly plan: MethodPlan;
   readonly self: unknown;
@@ -34,7 +34,7 @@ export type CallLock =
 /**
  * Acquires a call's lock, or starts its tick.
  *
- * @param signal ends the wait for a stream's lock when the consumer leaves. The caller's own signal ends it, too
+ * @param signal ends the wait for a stream's lock when the consumer leaves. The caller's own signal also ends that wait
  * @throws what `onBusy` throws for a busy lock, and every other lock error
  */
 export async function lockCall(
@@ -108,7 +108,7 @@ function signalOf({ plan, self, args }: MethodCall): AbortSignal[] {
   );
 }
 
-/** The result of a call whose lock stayed busy. @throws the error, or what the handler throws */
+/** The result of a call whose lock stayed busy. @throws the busy error, or what the handler throws */
 async function answerBusy(
   call: MethodCall,
   error: LockBusyError | LockDeadlockError,

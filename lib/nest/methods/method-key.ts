@@ -12,7 +12,7 @@ export type KeySource = string | readonly string[] | KeyFunction<never[]>;
 /** A decorated method's key, read at decoration: templates, or a function of the arguments. */
 export class MethodKey {
   /**
-   * Errors are collected for the problem list at boot. If thrown at decoration, the first one would hide the others.
+   * Errors are collected and listed at boot. If decorators threw them, the first one would hide the others.
    */
   readonly errors: LockKeyError[] = [];
   /** The templates as written, or `null` for a function. */

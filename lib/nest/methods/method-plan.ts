@@ -23,7 +23,7 @@ export class MethodPlan {
   readonly job: ScheduledJob | undefined;
   /** The values for `#{ctx.name}`. */
   readonly context: (name: string) => unknown;
-  /** For messages, such as `OrderService.pay`. */
+  /** Shown in messages, such as `OrderService.pay`. */
   readonly name: string;
   readonly key: MethodKey;
   readonly signal: MethodOptions['signal'];
@@ -62,7 +62,7 @@ function callLock(
   if (own.onBusy === 'skip') own.wait ??= 0;
   // The handler gets the error that would otherwise be thrown.
   if (typeof own.onLost === 'function') own.onLost = 'throw';
-  // The decorator has options that a lock doesn't.
+  // Some of the decorator's options aren't lock options.
   const ofLock = { ...(own as LockOptions), onBusy: undefined, around: undefined };
   const { reentrant, ...lockOptions } = { ...classDefaults, ...ofLock };
   return manager.plan(lockOptions, { method: name, template: key.template }, reentrant);
@@ -83,7 +83,7 @@ function electionLock(
   });
 }
 
-// An option set to undefined counts as unset, but spreading it would hide the default.
+// An option set to undefined counts as unset, but spreading it would overwrite the default.
 function withoutUndefined<T extends object>(options: T): T {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as T;
 }
@@ -102,7 +102,7 @@ export function recordClassDefaults(target: object, defaults: Configurable<Class
 }
 
 /**
- * The defaults of the class that declares a method, in an application.
+ * An application's defaults for the class that declares a method.
  *
  * @throws LockConfigError if the configuration lacks them or contains other options
  */

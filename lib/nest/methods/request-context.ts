@@ -12,13 +12,13 @@ export interface RequestLock {
   readonly lock: GrantedLock;
 }
 
-/** The request being handled, as the interceptor knows it. */
+/** What the interceptor knows about the current request. */
 export interface RequestContext {
   /** The transport's request object, for `#{request…}`. */
   readonly request: unknown;
   /** The handler's locks, outermost first. */
   readonly methods: readonly DeclaredMethod[];
-  /** Over HTTP, aborts when the response has been sent. Once the client has received a failure, the work must not run. */
+  /** Over HTTP, aborts once the response has been sent: the work must not run after the client has received a failure. */
   readonly answered: AbortSignal | undefined;
   readonly locked?: RequestLock;
 }

@@ -10,8 +10,7 @@ import type { CronMark } from '../service/scheduler.js';
 import type { DeclaredMethod } from './declared-method.js';
 
 /**
- * Whether `@nestjs/schedule` calls a method, according to the metadata of `@Cron`, `@Interval`, and `@Timeout`. That package is
- * not loaded.
+ * Whether `@nestjs/schedule` calls a method, according to the metadata of `@Cron`, `@Interval`, and `@Timeout`. Doesn't load that package.
  */
 export function isScheduled({ inEffect }: DeclaredMethod): boolean {
   return Reflect.hasMetadata('SCHEDULER_TYPE', inEffect);

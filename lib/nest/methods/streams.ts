@@ -32,7 +32,7 @@ export function refuseStream(method: string, result: unknown): void {
 /** The stream of messages that Nest passes to a handler with `@GrpcStreamMethod`. */
 interface RequestStream extends Observable<unknown> {
   /**
-   * Drains Nest's own buffer into the subscribers. `@GrpcStreamMethod` calls it when the handler has returned. A second
+   * Drains Nest's own buffer into the subscribers. `@GrpcStreamMethod` calls it after the handler returns. A second
    * call does nothing.
    */
   drainBuffer(): void;
@@ -41,7 +41,8 @@ interface RequestStream extends Observable<unknown> {
 const kept = new WeakSet<RequestStream>();
 
 /**
- * Buffers messages from gRPC request streams in a call's arguments until the handler subscribes. The buffer is unlimited, like Nest's while guards run.
+ * Buffers messages from gRPC request streams in a call's arguments until the handler subscribes. The buffer is
+ * unlimited, as Nest's is while guards run.
  *
  * The client sends messages while the call waits for its lock, and Nest drops those that arrive between the handler's
  * return and its subscription. Other Observables are left alone, because a cold one starts its work when subscribed to.
@@ -73,7 +74,7 @@ function keep(stream: RequestStream): void {
       target.complete();
     },
   });
-  // Runs in the same tick as the subscription; otherwise, Nest would repeat the messages in between.
+  // Runs in the same tick as the subscription; otherwise, Nest would replay any messages in between.
   stream.drainBuffer();
   let isSubscribed = false;
   const replayed = new Observable((subscriber) => {
@@ -107,7 +108,7 @@ function keep(stream: RequestStream): void {
     }
     return subscription;
   });
-  // The stream itself is changed, because other code already refers to it: a controller that applied operators, or Nest for
+  // Changes the stream itself, because other code already refers to it: a controller that applied operators, or Nest for
   // a retry.
   Object.defineProperty(stream, 'subscribe', {
     value: (...observer: [Partial<Observer<unknown>>?]) => replayed.subscribe(...observer),

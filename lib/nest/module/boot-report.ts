@@ -42,7 +42,7 @@ export function reportBoot(
 
 /**
  * Warns about scheduled methods whose key stays locked beyond their next run. Called after `ScheduleModule` has created
- * its jobs, because their class computes the ticks.
+ * its jobs, because the jobs' class computes the ticks.
  */
 export function warnOfSkippedRuns({ service, plans }: Application): void {
   for (const [method, plan] of plans) {
@@ -75,8 +75,7 @@ interface Planned {
   readonly lock: LockDescription;
 }
 
-// Processes fire at slightly different times, even with synchronized clocks. A process that fires after the run has ended runs it
-// again.
+// Processes fire at slightly different times, even with synchronized clocks. If one fires after the run has ended, it runs the method again.
 function runsTwice({ name, lock }: Planned): string {
   return (
     `${name} is scheduled, but its key is free as soon as it has run, so a process that fires later runs it again: ` +

@@ -102,7 +102,7 @@ function optionProblems(method: DeclaredMethod, service: LockService): string[] 
   return problems;
 }
 
-/** Mistakes that the types reject, in options that the core does not check. */
+/** Mistakes in options that the types reject and the core doesn't check. */
 function mistypedOptions(options: DistributedLockOptions): string[] {
   const { around, onBusy, signal } = options;
   const problems: string[] = [];

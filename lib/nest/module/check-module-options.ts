@@ -30,7 +30,7 @@ const MAPPED = group('false, or { http: { busy: 409 } } to change the busy statu
   }),
 });
 
-/** Options with `anything()` are checked by the LockManager. */
+/** The LockManager checks the options that use `anything()`. */
 const OPTIONS = {
   provider: anything<LockProvider>().written(),
   providers: option<object>(

@@ -29,7 +29,7 @@ export class DistributedLockModule {
    * ```ts
    * DistributedLockModule.forRoot({ provider: new RedisLockProvider({ url: 'redis://localhost:6379' }) })
    * ```
-   * @throws LockConfigError if given a provider in place of the options; at startup, for other invalid options
+   * @throws LockConfigError at once if given a provider as options, or at startup for other invalid options
    */
   static forRoot(options: DistributedLockModuleOptions = {}): DynamicModule {
     assertNoProvider(options);
@@ -97,8 +97,7 @@ const PROVIDERS: Provider[] = [
     provide: LockErrorFilter,
     useFactory: (options: DistributedLockModuleOptions, host: HttpAdapterHost, application: ApplicationConfig) => {
       const filter = new LockErrorFilter(options, host);
-      // Nest tries global filters from the last to the first, and adds the application's filters later, so this is
-      // the last resort.
+      // Nest tries global filters from the last to the first, and adds the application's filters later, so this filter is the last resort.
       if (options.mapErrors !== false) application.addGlobalFilter(filter);
       return filter;
     },

@@ -21,18 +21,18 @@ export interface DecoratedProvider {
   readonly isSingleton: boolean;
 }
 
-/** An application's decorated methods, and the exploration's findings. */
+/** An application's decorated methods and what the exploration found. */
 export interface Application {
   readonly service: LockService;
   readonly providers: readonly DecoratedProvider[];
   /** The methods whose options can work. */
   readonly plans: ReadonlyMap<DeclaredMethod, MethodPlan>;
-  /** Mistakes, each of which makes startup fail. */
+  /** Mistakes, any of which makes startup fail. */
   readonly problems: Set<string>;
   readonly warnings: Set<string>;
 }
 
-/** An application and the campaigns and jobs that start when startup ends. */
+/** An application with the campaigns and jobs that begin after startup. */
 export interface ExploredApplication extends Application {
   readonly campaigns: LeaderCampaigns;
   readonly jobs: ScheduledJobs;

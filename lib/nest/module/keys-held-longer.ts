@@ -6,8 +6,7 @@ import type { Application } from './explore-application.js';
 
 /**
  * Finds locks that can only time out, because another of the application's locks holds the key longer: two locks
- * of one method, or a lock on a key that a leader holds for its whole term. A job would be skipped silently, and a
- * call would fail after its whole wait.
+ * of one method, or a lock on a key that a leader holds for its whole term. A job would be skipped silently, and a call would fail after its full wait.
  */
 export function findKeysHeldLonger({ plans, problems, warnings }: Application): void {
   const leaders = [...plans].filter(([{ isElected }]) => isElected);
@@ -54,12 +53,12 @@ function waitedKey(
 ): string | undefined {
   if (lock?.core !== core || lock.settings.reentrant === true) return undefined;
   const { mode } = lock.settings;
-  // Shared and limited locks have several holders.
+  // Shared and limited locks can have several holders.
   if (mode !== 'exclusive' && mode === settings.mode) return undefined;
   return outer.key.templates.find((template) => inner.key.templates.includes(template));
 }
 
-/** Whether a method's lock is acquired inside its own leader decorator's term and re-enters that term's lock. */
+/** Whether a method's lock is acquired during its own leader decorator's term and so re-enters the term's lock. */
 function entersTerm(method: DeclaredMethod, leader: DeclaredMethod, { settings }: LockPlan): boolean {
   const isInside = leader.decorator === '@RunAsLeader' || leader.locksBelow.includes(method);
   return isInside && settings.reentrant === true;

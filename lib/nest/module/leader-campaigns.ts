@@ -12,11 +12,11 @@ interface ModuleCampaign {
   readonly method: DeclaredMethod;
   readonly key: string;
   readonly plan: LockPlan;
-  /** `undefined` for a key that only `@OnlyLeader` reads. */
+  /** `undefined` if only `@OnlyLeader` uses the key. */
   readonly task: LeaderTask | undefined;
 }
 
-/** The campaigns that an application's decorators need. */
+/** The campaigns required by an application's decorators. */
 export class LeaderCampaigns {
   readonly #service: LockService;
   readonly #byKey = new Map<string, ModuleCampaign>();

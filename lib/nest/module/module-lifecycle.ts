@@ -39,7 +39,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
       this.#service = this.#lockService();
       this.#explored = exploreApplication([...this.#wrappers()], this.#service);
     } catch (error) {
-      // Nest does not close an application that failed to boot, and an open connection would keep the process alive.
+      // Nest doesn't close an application that failed to boot, so an open connection would keep the process alive.
       await this.#stop();
       throw error;
     }
@@ -103,7 +103,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     }
   }
 
-  // Injectables are guards, interceptors, pipes, and filters that are specified as classes.
+  // Here, injectables are guards, interceptors, pipes, and filters given as classes.
   *#wrappers(): Generator<InstanceWrapper> {
     for (const module of this.modules.values()) {
       yield* module.providers.values();
@@ -115,8 +115,8 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
 
 /**
  * Finishes the lock module's startup after all other modules' hooks. `ScheduleModule` creates its jobs in such a
- * hook and is also global, so their order would depend on the application's imports. A job that runs for a
- * missed tick may need any other hook's result.
+ * hook and is also global, so their order would depend on the application's imports. A job that makes up for a missed
+ * tick may need any other hook's result.
  */
 @Module({})
 export class DistributedLockCoreModule implements OnApplicationBootstrap {

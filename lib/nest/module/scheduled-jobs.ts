@@ -5,7 +5,7 @@ import { type DeclaredMethod, locksBehind } from '../methods/declared-method.js'
 import type { CronMark, CronOrchestrator, CronRegistry, Scheduler } from '../service/scheduler.js';
 import type { Application } from './explore-application.js';
 
-/** The method that has a job's key. */
+/** The method that declares a job's key. */
 interface KeyOwner {
   readonly prototype: object;
   readonly method: DeclaredMethod;
@@ -40,7 +40,7 @@ export class ScheduledJobs {
         const cron = cronMarkOf(inEffect);
         if (!job || !isSingleton || !cron) continue;
         if (!locksBehind(inEffect).includes(method)) {
-          // Otherwise, the method is an override with its own schedule.
+          // If they differ, the method is an override with its own schedule.
           if (inEffect === method.inEffect) {
             problems.add(
               `${nameOf({ prototype, method })}: a decorator between @Cron and @RunOnce has replaced the method without its metadata, so catching up on missed runs, runNow(), and nextTick would not work: put that decorator below @RunOnce`,

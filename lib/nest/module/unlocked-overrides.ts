@@ -14,7 +14,7 @@ export function findUnlockedOverrides({ providers, warnings }: Application): voi
       isUnlocked(level, name) || methods.some(({ target, methodName }) => target === level && methodName === name);
     const overridden = new Map<string | symbol, DeclaredMethod>();
     for (const method of methods) {
-      // A term calls the instance's method, which may be an override.
+      // A term calls the instance's own method, which may be an override.
       const isWrapped = method.decorator !== '@RunAsLeader';
       if (isWrapped && !overridden.has(method.methodName)) overridden.set(method.methodName, method);
     }
@@ -63,26 +63,26 @@ function unlockedOverride(
     if (isDecorated(level, methodName)) return undefined;
     const override: unknown = Object.getOwnPropertyDescriptor(level, methodName)?.value;
     if (typeof override !== 'function') continue;
-    // Another decorator may have replaced the override, but the class's text shows it. Another method may call super on its behalf.
+    // Another decorator may have replaced the override, but it's still in the class's source. Another method may call super on its behalf.
     const source = sourceOf(level.constructor);
     if (isWritten(source, methodName) && !callsSuper(source, methodName)) return level.constructor.name;
   }
   return undefined;
 }
 
-/** A function that a class declares as a field of its instances. Functions that are assigned later have other names. */
+/** A function that a class declares as an instance field. Functions that are assigned later have other names. */
 function fieldOf(instance: unknown, name: string | symbol): ReadableFunction | undefined {
   const value: unknown = Object.getOwnPropertyDescriptor(Object(instance), name)?.value;
   return typeof value === 'function' && value.name === name ? value : undefined;
 }
 
-/** Whether a class's text contains a method with this name. If not, other code, such as a tracer, added it. */
+/** Whether a class's text contains a method with this name. If not, it was added by other code, such as a tracer. */
 function isWritten(source: string, name: string | symbol): boolean {
   return new RegExp(`(?<![.\\w$])${patternOf(name)}["'\\]]*\\s*[(=]`).test(source);
 }
 
 /**
- * Tests the text, so a comment or a string with these words counts as a call. Compilers for older JavaScript write the
+ * Searches the text, so a comment or a string with these words counts as a call. Compilers for older JavaScript write the
  * prototype instead of `super`: `get(getPrototypeOf(Refunds.prototype), "pay", this)` in swc,
  * `superGet(Refunds.prototype, this, "pay")` in esbuild.
  */

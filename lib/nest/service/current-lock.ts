@@ -3,11 +3,11 @@ import type { Lock } from '../../api/lock.js';
 import { surroundingLocks } from '../../core/hold/granted-lock.js';
 
 /**
- * The innermost lock around the caller, or the innermost lock on `key`: for methods decorated with `@DistributedLock`,
+ * The innermost lock around the caller, or the innermost lock on `key`. Use this in methods decorated with `@DistributedLock`,
  * which don't get the lock as an argument.
  *
  * @example `const { signal, fencingToken } = currentLock();`
- * @throws LockConfigError outside of a lock, and after its release.
+ * @throws LockConfigError outside a lock or after its release.
  */
 export function currentLock(key?: string): Lock {
   const lock = surroundingLocks().find(({ keys }) => key === undefined || keys.includes(key));

@@ -13,7 +13,7 @@ import { Scheduler } from './scheduler.js';
 /** The values for `#{ctx.name}` in key templates. */
 export type KeyContext = Readonly<Record<string, () => string | number | bigint | boolean>>;
 
-/** The values that an application gives its decorators. */
+/** An application's values for its decorators. */
 export interface ApplicationValues {
   readonly context?: KeyContext | undefined;
   readonly config?: unknown;
@@ -75,10 +75,10 @@ export class LockService {
   }
 
   /**
-   * Runs `task` under the lock and releases it however the task ends. The task's own value or error passes through.
+   * Runs `task` under the lock, which is released however the task ends. The task's own value or error passes through.
    *
    * A nested call for the same key re-enters the lock if you pass the lock on: under `lock.run()`, or with
-   * `{ within: lock }`. Await such a call: while it runs, it keeps the lock held, even after this call has resolved.
+   * `{ within: lock }`. Await the nested call: the lock stays held while it runs, even after the outer call resolves.
    *
    * @throws LockLostError if the lock was lost before the task ended (see `onLost`); otherwise, the same errors as {@link acquire}.
    */
@@ -91,16 +91,17 @@ export class LockService {
    * Runs `task` once in the whole fleet: the process that gets the lock runs it, and the others do not wait. Use this
    * for jobs that you schedule at run time; for a method, use `@RunOnce`.
    *
-   * With `due`, the run belongs to that time, and only one process starts it, however far apart the processes call.
-   * With `minHold`, the key instead stays locked for that time, which must be longer than the gap between the calls and
+   * With `due`, the run belongs to that time, and only one process starts it, however far apart their calls are.
+   * With `minHold`, the key stays locked for that time instead; it must be longer than the gap between the calls and
    * shorter than the period. Pass one of the two.
    *
    * @example `locks.runOnce('report', () => send(), { due: new Date(scheduledTime) })`
    * @returns `{ ran: true, value }`, or `{ ran: false }` if a run for this or a later time has already been started, if
    * another process ran it within `minHold` ms, or if one is running it now. The `skipped` event gives the reason. A
    * failed task is not repeated
-   * @throws LockUnavailableError if the backend is down: then no process runs it. If no response to the start arrives
-   * within 5 s, the run may count as started. LockConfigError for a `minHold` that the provider cannot keep, and for
+   * @throws LockUnavailableError if the backend is down: then no process runs it. If the start isn't acknowledged
+   * within 5 s, the run may still count as started. LockConfigError for a `minHold` that the provider cannot keep, and
+   * for
    * `due`
    * on a provider without records. Otherwise, the same errors as {@link withLock}, but never LockBusyError for this lock
    */
@@ -115,8 +116,8 @@ export class LockService {
   }
 
   /**
-   * Campaigns for the key and runs `task` whenever this process is elected. After a loss or once the task has ended,
-   * it campaigns again after a random pause of up to a second, or up to 30 s if the task keeps ending early. One call
+   * Campaigns for the key and runs `task` whenever this process is elected. After a loss or the end of the task, it
+   * campaigns again after a random pause of up to a second, or up to 30 s if the task keeps ending early. One call
    * never runs two tasks at once: after a loss, the campaign waits for the old task to end. While the backend
    * is down, it keeps retrying.
    *
@@ -139,8 +140,8 @@ export class LockService {
   }
 
   /**
-   * Whether this process leads the key now, through a campaign of `runAsLeader`, `@RunAsLeader` or `@OnlyLeader`. It
-   * checks whether the lock is currently valid, without making a request to the backend. The result may be outdated by
+   * Whether this process leads the key now, through a campaign of `runAsLeader`, `@RunAsLeader` or `@OnlyLeader`.
+   * Checks whether the lock is valid, without sending a request to the backend. The result may be outdated by
    * the time you use it, so send the fencing token along with any write.
    */
   isLeader(key: string): boolean {
@@ -148,8 +149,8 @@ export class LockService {
   }
 
   /**
-   * The process that leads the key in the whole fleet: its lock's holder, or `null` while the lock is free. This call
-   * sends a request to the backend, so it works in a process that does not campaign. The result may be outdated when it arrives.
+   * The key's leader in the whole fleet: the lock's holder, or `null` while the lock is free. This call
+   * sends a request to the backend, so it works in a process that does not campaign. The result may be outdated on arrival.
    *
    * @throws LockConfigError if the provider does not know (row and advisory locks of SQL); LockUnavailableError if the
    * backend is down; LockKeyError for an invalid key
@@ -159,7 +160,7 @@ export class LockService {
   }
 
   /**
-   * Whether the key is held, or retained (`minHold`). The result may be outdated when it arrives: to do something only
+   * Whether the key is held, or retained (`minHold`). The result may be outdated on arrival, so to do something only
    * if the key is free, use {@link tryAcquire}.
    *
    * @throws LockConfigError if the provider does not know (row and advisory locks of SQL); LockUnavailableError if the
@@ -170,19 +171,18 @@ export class LockService {
   }
 
   /**
-   * The innermost lock around the caller, or the innermost lock on `key`. `undefined` outside of a lock, and after its
-   * release.
+   * The innermost lock around the caller, or the innermost lock on `key`. `undefined` outside a lock or after its release.
    */
   current(key?: string): Lock | undefined {
     return this.manager.current(key);
   }
 
-  /** Runs `task` as a new owner, without the caller's locks: for work that outlives the caller. */
+  /** Runs `task` as a new owner, without the caller's locks. Use this for work that outlives the caller. */
   detached<T>(task: () => T): T {
     return this.manager.detached(task);
   }
 
-  /** This service on another provider; the same instance each time. @throws LockConfigError for an unknown name. */
+  /** This service for another provider; always the same instance. @throws LockConfigError for an unknown name. */
   via(provider: string): LockService {
     let sibling = this.#siblings.get(provider);
     if (!sibling) {
@@ -194,7 +194,7 @@ export class LockService {
     return sibling;
   }
 
-  /** This application's lock events, on all providers. */
+  /** This application's lock events, from all providers. */
   get events(): LockEvents {
     return this.manager.events;
   }

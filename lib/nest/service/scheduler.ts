@@ -1,26 +1,26 @@
 import { type CronTimeClass, type Schedule, scheduleOf, type ScheduleZone } from '../../recipes/jobs/schedule.js';
 
-/** When a `@nestjs/schedule` job is due: the part of its `CronTime` that is used here. */
+/** When a `@nestjs/schedule` job is due: the part of its `CronTime` used here. */
 interface DueTimes extends ScheduleZone {
   readonly source: string | { valueOf(): number };
 }
 
-/** The part of `CronJob` from the `cron` package that is used here. */
+/** The part of the `cron` package's `CronJob` used here. */
 interface CronJob {
   readonly cronTime?: DueTimes;
   readonly isActive?: boolean;
 }
 
-/** The part of `SchedulerRegistry` that is used here. This package never loads @nestjs/schedule. */
+/** The part of `SchedulerRegistry` used here. This package never loads @nestjs/schedule. */
 export interface CronRegistry {
   getCronJobs(): ReadonlyMap<string, CronJob>;
 }
 
 /**
- * The part of its `SchedulerOrchestrator` that is used here. No public interface shows which job belongs to an unnamed `@Cron`.
+ * The part of `SchedulerOrchestrator` used here. No public interface shows which job belongs to an unnamed `@Cron`.
  */
 export interface CronOrchestrator {
-  /** The jobs by their names in the registry. The options are `@Cron`'s metadata. */
+  /** The jobs, keyed by name in the registry. Their options are the `@Cron` metadata. */
   readonly cronJobs?: Readonly<Record<string, { readonly options: unknown }>>;
 }
 
@@ -37,7 +37,7 @@ export class Scheduler {
   #orchestrators: readonly CronOrchestrator[] = [];
   #cronTime: CronTimeClass | undefined;
 
-  /** Both are found in the container at boot and contain jobs once `ScheduleModule` has bootstrapped. */
+  /** Both are in the container at boot, but contain no jobs until `ScheduleModule` has bootstrapped. */
   use(registries: readonly CronRegistry[], orchestrators: readonly CronOrchestrator[]): void {
     this.#registries = registries;
     this.#orchestrators = orchestrators;
@@ -71,13 +71,13 @@ export class Scheduler {
   }
 
   /**
-   * Whether the scheduler fires a job. It doesn't do so after `CronJob.stop()` or `deleteCronJob()`, or during its `initialDelay`.
+   * Whether the scheduler fires a job. It doesn't after `CronJob.stop()` or `deleteCronJob()`, or during its `initialDelay`.
    */
   fires(cron: CronMark): boolean {
     return this.#jobsOf(cron)?.some(isFired) ?? true;
   }
 
-  /** A declaration's jobs: each instance of its class has one. `undefined` if they cannot be found. */
+  /** A declaration's jobs, one for each instance of its class. `undefined` if they cannot be found. */
   #jobsOf(cron: CronMark): CronJob[] | undefined {
     const names = this.#namesOf(cron);
     return names?.flatMap((name) => this.#registries.flatMap((registry) => registry.getCronJobs().get(name) ?? []));

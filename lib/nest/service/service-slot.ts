@@ -14,7 +14,7 @@ const frozen = new WeakMap<object, readonly LockService[]>();
 /** The lock services of the applications running in this process. */
 export const liveServices = new Set<LockService>();
 
-/** The services of applications that are booting. Some stay here, because Nest doesn't report a failed boot. */
+/** The services of applications that are booting. Some are never removed, because Nest doesn't report a failed boot. */
 export const bootingServices = new Set<LockService>();
 
 interface WithSlot {
@@ -85,7 +85,7 @@ export function serviceOf(name: string, self: unknown): LockService {
   );
 }
 
-/** The service, if there's exactly one. With several, guessing could be wrong. */
+/** The service, if there's exactly one. With several, any guess could be wrong. */
 function onlyLiveService(): LockService | undefined {
   const candidates = liveServices.size > 0 ? liveServices : bootingServices;
   const [first] = candidates;

@@ -41,7 +41,7 @@ export class HttpErrors {
    */
   answerFor(file: StreamableFile): void {
     const handle = file.errorHandler;
-    // Each file has its own default handler, but their source text is identical.
+    // Each file has its own default handler, but all have identical source text.
     if (String(handle) !== String(new StreamableFile(new Uint8Array()).errorHandler)) return;
     file.setErrorHandler((error: Error, response) => {
       if (LockError.is(error) && !response.headersSent && !response.destroyed) this.answer(error, response);

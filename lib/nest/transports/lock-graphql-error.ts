@@ -4,7 +4,7 @@ import { toClientError } from './client-error.js';
 
 /**
  * A lock error as GraphQL reports it. The lock error itself is the `cause`. GraphQL copies the `extensions` of any
- * error that a resolver throws, so this class doesn't need `GraphQLError` or load a GraphQL package.
+ * error that a resolver throws, so this class neither needs `GraphQLError` nor loads a GraphQL package.
  */
 export class LockGraphqlError extends Error {
   override readonly name = 'LockGraphqlError';
@@ -29,17 +29,17 @@ export function toGraphqlError(error: LockError): LockGraphqlError | LockError {
   return new LockGraphqlError(message, retryAfter === undefined ? { code } : { code, retryAfter }, error);
 }
 
-/** The part of GraphQL's `info` (a resolver's fourth argument) that is read here. */
+/** The part of GraphQL's `info` (a resolver's fourth argument) read here. */
 interface ResolveInfo {
   readonly operation: { readonly operation: string };
   readonly path: { readonly prev: unknown };
 }
 
 /**
- * A resolver's result. If GraphQL iterates it, its lock errors are mapped; any other value is left unchanged.
+ * A resolver's result. If GraphQL iterates over it, lock errors are mapped; any other value is left unchanged.
  *
- * A generator acquires its lock on the first `next()` call, and may lose it later. Nest's filters have run by then. Only
- * GraphQL gets the mapped errors: application code that iterates the same method's result gets the lock errors themselves.
+ * A generator acquires its lock on the first `next()` call, and may lose it later. By then, Nest's filters have run. Only
+ * GraphQL gets the mapped errors: application code that iterates over the result gets the original lock errors.
  */
 export function reportedToGraphql(value: unknown, info: unknown): unknown {
   return isIterated(value, info as ResolveInfo | undefined) ? reportedIteration(value) : value;
@@ -67,7 +67,7 @@ function reportedIteration(values: AsyncIterable<unknown>): AsyncIterableIterato
   };
 }
 
-// GraphQL iterates a subscription's result and, in GraphQL 17, a generator for a list. Any other async iterable may
+// GraphQL iterates over a subscription's result and, in GraphQL 17, a generator for a list. Any other async iterable may
 // be an object whose fields are resolved, such as a page of results.
 function isIterated(value: unknown, info: ResolveInfo | undefined): value is AsyncIterable<unknown> {
   const isSubscription = info?.operation.operation === 'subscription' && info.path.prev === undefined;

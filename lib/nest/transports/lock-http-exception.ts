@@ -12,7 +12,7 @@ export interface LockProblem {
   readonly status: number;
   /** A human-readable sentence, without the key. */
   readonly detail: string;
-  /** The lock error's code, such as `LOCK_BUSY`, for programs. */
+  /** The lock error's machine-readable code, such as `LOCK_BUSY`. */
   readonly code: string;
 }
 

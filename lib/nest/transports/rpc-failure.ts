@@ -3,7 +3,7 @@ import { type Observable, of, throwError } from 'rxjs';
 import type { LockError } from '../../api/errors.js';
 import { toClientError, toMessageError } from './client-error.js';
 
-/** The part of `Metadata` that is used here. This package never loads @grpc/grpc-js. */
+/** The part of `Metadata` used here. This package never loads @grpc/grpc-js. */
 interface GrpcMetadata {
   set(key: string, value: string): void;
 }

@@ -33,7 +33,7 @@ export function signalOfResponse(context: ExecutionContext, method: string): Abo
       ),
     );
   };
-  // A response that ends after the client has left doesn't emit `finish`.
+  // A response that ends after the client disconnects doesn't emit `finish`.
   raw.once('finish', onEnd);
   raw.once('close', onEnd);
   return controller.signal;

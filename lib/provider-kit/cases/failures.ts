@@ -35,13 +35,13 @@ export const failureCases: readonly CaseDefinition[] = [
       const renewal = () => stage.within(noAnswer, ann.renew(grant), 'the renewal');
       let outcome = await renewal();
       if (typeof outcome === 'object') {
-        // A confirmation from before the cut may cover several locks and not count for this one until its next renewal.
+        // A confirmation from before the cut may cover several locks, but this one only at its next renewal.
         assert.ok(outcome.validUntil <= cutAt + grant.lease, 'nothing was confirmed after the cut');
         outcome = await renewal();
       }
       assert.equal(outcome, 'unknown');
       const release = await stage.within(noAnswer, ann.release(grant), 'the release');
-      // If the session was given up in the meantime, its locks are gone too.
+      // If the session has been abandoned, its locks are gone too.
       if (stage.capabilities.lease !== 'session' || release !== 'lost') assert.equal(release, 'unknown');
     },
   },

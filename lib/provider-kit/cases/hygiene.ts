@@ -91,7 +91,7 @@ export const hygieneCases: readonly CaseDefinition[] = [
   },
 ];
 
-/** A harness that always counts 0 would find nothing. */
+/** A harness that always counts 0 would find no leaks. */
 async function assertCountsLocks(stage: Stage, { locks }: TestProcess, before: number): Promise<void> {
   const lock = await locks.acquire('counted');
   const count = (await stage.harness.remainingLocks?.(stage.namespace)) ?? 0;

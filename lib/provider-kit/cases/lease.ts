@@ -8,7 +8,7 @@ import type { TestProcess } from '../test-process.js';
 import { WrongClock } from '../wrong-clock.js';
 
 const HOUR = 3_600_000;
-/** How long a case lets the watchdog renew a lock, in leases. */
+/** How long, in leases, a case lets the watchdog renew a lock. */
 const LEASES = 3.5;
 
 /** Leases expire on time, never early, and are renewed for as long as the lock is held. */
@@ -108,7 +108,7 @@ export const leaseCases: readonly CaseDefinition[] = [
       const [ann, bob] = await stage.processes(2);
       for (let round = 0; round < stage.rounds(20); round += 1) {
         const lock = await ann.locks.acquire('order', stage.shortLease);
-        // The backend may process either one first, but the key must be free afterwards.
+        // The backend may process either request first, but the key must be free afterwards.
         const extension = lock.extend().catch(() => undefined);
         assert.equal(await lock.release(), 'released');
         await extension;

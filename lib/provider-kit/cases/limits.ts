@@ -202,7 +202,7 @@ export const limitCases: readonly CaseDefinition[] = [
       const behind = await stage.askInLine(cid, 'report', of(2));
       leaving.abort();
       assert.equal(await heavy.answer, 'busy');
-      // The core does this whenever an attempt's caller has left.
+      // The core sends this release whenever an attempt's caller has left.
       await bob.release(heavy.request, { failed: true });
       granted(await stage.within(stage.bounds.handoff, behind.answer, 'the one behind'));
     },

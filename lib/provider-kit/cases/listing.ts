@@ -13,7 +13,7 @@ const minHold: Need = ({ capabilities }) => (capabilities.minHold ? undefined : 
 const MANY = 600;
 const IN_FLIGHT = 50;
 
-/** Operators see all of a namespace's locks. */
+/** Operators can see all locks in a namespace. */
 export const listingCases: readonly CaseDefinition[] = [
   {
     id: '#59',

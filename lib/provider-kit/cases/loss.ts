@@ -3,7 +3,7 @@ import { LockLostError } from '../../api/errors.js';
 import { cutOff, revocation, type CaseDefinition } from '../case-definition.js';
 import { rejectsWith } from '../expectations.js';
 
-/** A loss is signaled, and nothing else is. */
+/** Losses are signaled, and only losses. */
 export const lossCases: readonly CaseDefinition[] = [
   {
     id: '#25',
@@ -80,7 +80,7 @@ export const lossCases: readonly CaseDefinition[] = [
     needs: [cutOff],
     async run(stage) {
       const [ann, bob] = await stage.processes(2);
-      // Long enough to reconnect during the second half.
+      // Long enough to reconnect during the lease's second half.
       const perLock = stage.capabilities.lease === 'per-lock';
       const lease = perLock ? 3 * stage.lease : stage.lease;
       const lock = await ann.locks.acquire('order', perLock ? { lease } : {});

@@ -20,7 +20,7 @@ export const randomSequenceCases: readonly CaseDefinition[] = [
           });
         }
       };
-      // Run concurrently, since they mostly wait for leases to end; each has its own keys.
+      // Run concurrently because they mostly wait for leases to end; each has its own keys.
       await Promise.all(Array.from({ length: sequences }, (_, sequence) => play(sequence)));
     },
   },

@@ -147,7 +147,7 @@ export const seamCases: readonly CaseDefinition[] = [
     title: 'of many renewals in one tick, each is answered for its own lock',
     async run(stage) {
       const ann = await stage.direct();
-      // If each lock may cost a connection, only a few are held, but just as many renewals are sent.
+      // If each lock may cost a connection, hold only a few, but send the same number of renewals.
       const heldCount = stage.capabilities.lease === 'per-lock' ? 150 : 4;
       const grants: DirectGrant[] = [];
       const isHeld = (index: number) => index % Math.floor(300 / heldCount) === 0;

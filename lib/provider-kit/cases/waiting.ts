@@ -146,7 +146,7 @@ export const waitingCases: readonly CaseDefinition[] = [
       let slowest = 0;
       for (let turn = 0; turn < 9; turn += 1) {
         const process = processes[turn % 3] ?? holder;
-        // A backend with a queue orders requests by age, but only as precisely as message delays allow, and these are long on a busy machine.
+        // A backend with a queue orders requests by age, but only as precisely as message delays allow, and they can be long on a busy machine.
         const travel = await stage.duration(async () => (await process.locks.acquire('elsewhere')).release());
         slowest = Math.max(slowest, travel);
         if (turn >= 3) await stage.sleep(Math.max(50, 5 * slowest));
@@ -154,7 +154,7 @@ export const waitingCases: readonly CaseDefinition[] = [
         turns.push(
           waiter.lock.then(async (lock) => {
             served.push(turn);
-            // Longer than a process may keep passing one grant on to its next callers.
+            // Longer than a process may keep handing one grant from caller to caller.
             await stage.sleep(20);
             await lock.release();
           }),

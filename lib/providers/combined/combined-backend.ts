@@ -22,12 +22,12 @@ const PROBE_KEY = 'nestjs-distributed-lock:probe';
 /** Locks each key on several members, for one application. */
 export class CombinedBackend implements LockBackend<CombinedRequest> {
   readonly capabilities: LockCapabilities;
-  /** Members are called one after the other and each may time out, so this is the sum of their timeouts. */
+  /** Members are called one by one and each may time out, so this is the sum of their timeouts. */
   readonly commandTimeout: number | undefined;
   /** Defined only if all members support it. */
   readonly inspect?: (key: string) => Promise<LockInfo | null>;
   readonly forceRelease?: (key: string) => Promise<boolean>;
-  /** The last known holders for busy requests whose `CombinedRequest` is gone. */
+  /** The last known holders of busy requests whose `CombinedRequest` is gone. */
   readonly #refused = new WeakMap<AcquireRequest, Holding | null>();
   readonly #releasing = new Set<Promise<ReleaseOutcome>>();
 
@@ -71,7 +71,7 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
       const own = (request.state ??= new CombinedRequest(request, [...this.members.values()], clock, random));
       const answer = await own.acquire();
       if (typeof answer === 'object') return answer;
-      // Released while in flight.
+      // The request was released while in flight.
       if (request.state !== own) return 'busy';
       if (answer === 'busy') this.#refused.set(request, own.heldBy);
       request.state = undefined;
@@ -102,7 +102,7 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
     return this.#release(state, options);
   }
 
-  /** Waits for releases in flight. They are bounded by timeouts, and the members close after this backend. */
+  /** Waits for releases in flight. Timeouts limit this wait. The members close after this backend. */
   async close(): Promise<void> {
     await Promise.all(this.#releasing);
   }
@@ -176,7 +176,7 @@ async function forceRelease(members: readonly Member[], key: string): Promise<bo
   return had;
 }
 
-/** Whether the caller's wait has ended. The core may then have released the request's id already. */
+/** Whether the caller's wait has ended. If so, the core may already have released the request's id. */
 function hasLeft({ wait, signal }: AcquireRequest): boolean {
   return wait <= 0 || signal.aborted;
 }

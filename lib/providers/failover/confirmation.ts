@@ -7,7 +7,7 @@ const FASTEST = 1.01;
 const GRANULARITY = 2;
 
 /**
- * The rule, as applied by one process, that keeps two members from granting at the same time. Immutable: each step returns
+ * The rule, as applied by one process, that keeps two members from granting locks at the same time. Immutable: each step returns
  * a new value.
  *
  * A *confirmation* is an acknowledged write to the record that left the epoch unchanged. A lock granted in an epoch is

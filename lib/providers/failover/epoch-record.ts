@@ -20,7 +20,7 @@ export interface EpochRecord {
   readonly window: number;
   /** The number of failbacks. Each one doubles the time that the preferred member stays unused after a switch. */
   readonly failbacks: number;
-  /** Whether an operator chose the active member, for reasons unknown to the processes. Prevents failback. */
+  /** Whether an operator chose the active member. The processes don't know why, so this prevents failback. */
   readonly pinned: boolean;
   /** The latest switches, oldest first. */
   readonly history: readonly ProviderSwitch[];
@@ -40,7 +40,7 @@ export interface Report {
   readonly count: number;
 }
 
-// Enough history for operators, and small enough to write three times per window.
+// Enough history for operators, but small enough to write three times per window.
 const HISTORY = 20;
 // Limits the record's size if processes keep crashing but no member fails, so no roll call starts.
 const MOST_REPORTS = 1_000;
@@ -92,7 +92,7 @@ export function unreported(record: EpochRecord, process: string): EpochRecord {
 
 /**
  * Starts a roll call of the processes, because crashed processes' reports could outvote live ones. Each process answers
- * with its next write. After one window, every process with a valid confirmation has written, so the others are gone.
+ * with its next write. After one window, every process with a valid confirmation has written, so any others are gone.
  */
 export function counting(record: EpochRecord): EpochRecord {
   return { ...record, count: record.count + 1, counted: false };

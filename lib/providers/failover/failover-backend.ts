@@ -45,7 +45,7 @@ export function memberLease({ window }: FailoverSettings): number {
 export class FailoverBackend implements LockBackend<FailoverRequest> {
   readonly capabilities: LockCapabilities;
   readonly commandTimeout: number | undefined;
-  /** Records are stored by the `casStore`'s provider, because a switch would lose those in a member. */
+  /** Records are stored by the `casStore`'s provider, because a switch would lose any stored in a member. */
   readonly records?: RecordStore;
   readonly #epochs: Epochs;
   readonly #suspension: SuspensionDetector;
@@ -290,7 +290,7 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
         this.context.emit(event);
         break;
       case 'unavailable':
-        // Ignored: calls to the member show whether it's down.
+        // Ignored: calls show whether the member is down.
         break;
       case 'failover':
         // A nested failover provider reports its own switches.

@@ -22,7 +22,7 @@ export class FailoverMember {
   readonly #probeTimeout: number;
   #timer: Timer | undefined;
   #probing: Promise<void> | undefined;
-  /** Ends the wait of the probe in flight. */
+  /** Ends the current probe's wait. */
   #waiting: AbortController | undefined;
   #isClosed = false;
 
@@ -98,7 +98,7 @@ export class FailoverMember {
       else if (!this.#isClosed) this.#failed();
     } catch (error) {
       if (isUnavailable(error)) this.#failed();
-      // Not counted if this process has run out of connections, which says nothing about the server's health.
+      // Running out of connections in this process isn't counted: it says nothing about the server's health.
       else if (!LockError.is(error) || error.code !== 'LOCK_CAPACITY') this.health.refused();
     }
     // Release even after a failure, because a late grant may still arrive.

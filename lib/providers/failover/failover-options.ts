@@ -8,7 +8,7 @@ export interface FailoverLockProviderOptions {
   /**
    * The name of the provider that stores the record shared by all processes. It must never lose an acknowledged write:
    * SQL on MySQL, MariaDB or Postgres with a single writer, or ZooKeeper. While it is unreachable, no locks can be
-   * acquired. To survive the loss of any provider, use a third one.
+   * acquired. To survive the loss of any provider, store the record in a third.
    */
   readonly casStore: string;
   /**
@@ -20,7 +20,7 @@ export interface FailoverLockProviderOptions {
   readonly window?: ConfiguredDuration | undefined;
 }
 
-// The record is written three times per window. With a shorter window, the round trips would take up most of it.
+// The record is written three times per window. Round trips would take up most of a shorter window.
 const MIN_WINDOW = 1_000;
 // Some timers run a little longer than the window, and beyond 24.8 days they would overflow and fire immediately and
 // repeatedly.

@@ -61,7 +61,7 @@ export class FailoverRequest implements MemberTerms, DenseSetItem {
     return this.atMember.acquire();
   }
 
-  /** The time until which this process certainly holds the lock: the member keeps it, and its epoch is confirmed. */
+  /** How long this process certainly holds the lock: while the member keeps it and its epoch is confirmed. */
   heldUntil(confirmation: Confirmation): number {
     return Math.min(this.atMember.validUntil, confirmation.validUntil(this.epoch.number));
   }

@@ -4,7 +4,7 @@ import type { Clock } from '../../api/clock.js';
 /** How many consecutive failures it takes to consider a member down. */
 const FAILURES = 3;
 
-/** How long a member must fail or work before its state changes, in ms. */
+/** How long a member must keep failing or working before its state changes, in ms. */
 export interface HealthThresholds {
   /** Down after this long without a response. */
   readonly failingFor: number;

@@ -100,7 +100,7 @@ export class SharedRecord {
   }
 
   /**
-   * The same for a request. The last suspension check may be up to a second old, because the response is checked again.
+   * The same for sending a request. The last suspension check may be up to a second old, because the response gets a new one.
    */
   recentConfirmation(now: number): Confirmation {
     this.#noteSuspensions(this.suspension.recent(now));
@@ -243,7 +243,7 @@ export class SharedRecord {
     this.onEpoch(record, before.record && record.history.at(-1)?.reason);
   }
 
-  /** During a suspension, the monotonic clock stopped while other processes kept running. */
+  /** The monotonic clock stops during a suspension, but other processes keep running. */
   #noteSuspensions(suspensions: number): void {
     if (suspensions === this.#suspensions) return;
     this.#suspensions = suspensions;

@@ -5,7 +5,7 @@ import type { FailoverSettings } from './failover-options.js';
 import type { MemberHealth } from './member-health.js';
 
 const LONGEST_STAY = 3_600_000;
-// Otherwise, the only process that can't reach a member would start a roll call every window.
+// Without this limit, the only process that can't reach a member would start a roll call every window.
 const WINDOWS_BETWEEN_COUNTS = 10;
 
 /**

@@ -36,7 +36,7 @@ const OLDEST = '1.6.10';
 
 const CLIENT: string = 'memcache';
 
-// The client closes a connection that is idle for longer than its timeout. This is the longest timer delay that Node supports.
+// The client closes connections that are idle for longer than its timeout, so this is the longest timer delay that Node supports.
 const NO_IDLE_TIMEOUT_MS = 2 ** 31 - 1;
 
 /**
@@ -147,7 +147,7 @@ export class Connection {
     return typeof reply === 'string' ? reply.trimEnd() : reply;
   }
 
-  /** A timeout fails the whole connection, along with every command in flight on it. */
+  /** A timeout fails the whole connection and every command in flight on it. */
   #within<T>(answer: Promise<T>): Promise<T> {
     return withTimeout(this.clock, this.commandTimeout, answer, () => {
       const cause = new Error('The server did not respond in time.');

@@ -3,14 +3,14 @@ import { LockConfigError } from '../../api/errors.js';
 /**
  * How much earlier than its TTL an item may expire.
  *
- * The server's clock counts whole seconds and is updated once a second, so the time to which it adds the TTL can be
- * almost two seconds old. One second would be enough if every update happened at the same fraction of a second, but on
+ * The server's clock counts whole seconds and is updated once a second, so it may add the TTL to a time that is almost
+ * two seconds old. One second would be enough if every update happened at the same fraction of a second, but on
  * 1.6.18
  * the updates drift by 1 ms a second, so the clock skips about one second in a thousand.
  */
 const UNTRUSTED_SECONDS = 2;
 
-// memcached interprets a larger number as a Unix timestamp.
+// memcached interprets larger TTLs as Unix timestamps.
 const MOST_SECONDS = 60 * 60 * 24 * 30;
 
 /**

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 
-// Even with the longest namespace (64 characters), well below memcached's 250-byte limit.
+// Even with the longest namespace (64 characters), names stay below memcached's 250-byte limit.
 const LONGEST_READABLE = 160;
 // Every character that the protocol allows, except "#", which marks a hash.
 const READABLE = /^[!"$-~]+$/;
@@ -12,6 +12,6 @@ const READABLE = /^[!"$-~]+$/;
  */
 export function itemKeyOf(namespace: string, key: string): string {
   if (key.length <= LONGEST_READABLE && READABLE.test(key)) return `${namespace}:${key}`;
-  // Hash UTF-16, because UTF-8 encodes all lone surrogates alike.
+  // Hash as UTF-16, because UTF-8 encodes all lone surrogates identically.
   return `${namespace}:#${createHash('sha256').update(key, 'utf16le').digest('base64url')}`;
 }

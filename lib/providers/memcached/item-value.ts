@@ -1,13 +1,13 @@
-/** A hold as stored in an item. Times are from the holder's monotonic clock and mean nothing to other processes. */
+/** A hold as stored in an item. Times come from the holder's monotonic clock and mean nothing to other processes. */
 export interface Hold {
   readonly holder: string;
   /** When the lease ends. A repeated request reads this value back, so it can't extend the lease. */
   readonly leaseEndsAt: number;
-  /** The key stays locked until then, even if it is released earlier (`minHold`). */
+  /** The key stays locked until this time, even if it is released earlier (`minHold`). */
   readonly keptUntil: number;
 }
 
-/** The value of a key that was released before `minHold` had passed. */
+/** The item's value after a release before `minHold` had elapsed. */
 // Stored on servers, so never change the text.
 export const RETAINED = 'parked';
 

@@ -9,7 +9,7 @@ import { type MemcachedLockProviderOptions, type MemcachedSettings, readOptions 
  * full, and a restart or a `flush_all` deletes them all. The next caller then gets the lock while the holder keeps
  * working until its next renewal, and there is no fencing token to tell the two apart. If an overlap would cause damage, use another provider.
  *
- * Waiters in one process are served in order. Among processes, the first to poll a free lock gets it. If a holder
+ * Waiters in one process are served in order. Across processes, the first to poll a free lock gets it. If a holder
  * crashes, its lock stays busy until the lease ends, plus up to three seconds, because the server counts whole seconds.
  */
 export class MemcachedLockProvider implements LockProvider {

@@ -32,7 +32,7 @@ export class MemcachedRequest {
     this.#isReleased = true;
   }
 
-  /** How long a command to the server has been unanswered, in ms. */
+  /** How long the command in flight has gone unanswered, in ms. */
   get unansweredFor(): number {
     return this.#sentAt === undefined ? 0 : this.context.clock.now() - this.#sentAt;
   }

@@ -44,7 +44,7 @@ export class ReconnectingConnection {
    * Runs `work` on the connection.
    *
    * @param key the key to name in errors
-   * @throws LockUnavailableError if no response arrives, so the outcome is unknown
+   * @throws LockUnavailableError if there is no response, so the outcome is unknown
    * @throws LockConfigError while the server rejects connections
    */
   async use<T>(work: (connection: Connection) => Promise<T>, key?: string): Promise<T> {

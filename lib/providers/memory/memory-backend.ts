@@ -22,7 +22,7 @@ import { MemoryWaits } from './memory-waits.js';
 import type { StoredHold } from './stored-hold.js';
 
 /**
- * One application's locks in a {@link MemoryStore}. Each operation takes effect synchronously in its call, so locks are granted in call order.
+ * One application's locks in a {@link MemoryStore}. Each operation takes effect synchronously, so locks are granted in call order.
  */
 export class MemoryBackend implements LockBackend {
   readonly capabilities: LockCapabilities = {
@@ -154,14 +154,14 @@ export class MemoryBackend implements LockBackend {
     };
   }
 
-  // Readers share the first one's token, so their own start times aren't known.
+  // All readers share the first one's token, so individual start times aren't known.
   #sinceOf({ mode, holds }: SlotReport): Date | null {
     const token = holds.at(-1)?.token;
     if (mode === 'shared' || token === undefined) return null;
     return timeOfToken(token, this.context.clock.wallTime());
   }
 
-  // Namespaces can't contain ':', so each pair of namespace and key has a unique name.
+  // Namespaces can't contain ':', so each namespace and key together form a unique name.
   #name(key: string): string {
     return `${this.context.namespace}:${key}`;
   }

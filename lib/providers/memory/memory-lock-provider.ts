@@ -20,7 +20,7 @@ const OPTIONS = {
 /**
  * Locks in this process's memory. This is the default provider and needs no installation.
  *
- * It guarantees mutual exclusion, FIFO order, and increasing fencing tokens within one process. It does not protect
+ * It guarantees mutual exclusion, FIFO order, and increasing fencing tokens within one process. It doesn't protect
  * against other processes, and logs a warning in a cluster worker. As with any provider, a holder that blocks its event
  * loop for longer than the lease loses the lock.
  */

@@ -23,15 +23,15 @@ interface WaitText {
   readonly until: number;
 }
 
-// Expired keys that no one requests again are removed by a sweep, so the store can't grow forever. A sweep runs after
-// as many grants as there are keys, but at least this many, so each grant pays for about one step.
+// A sweep removes expired keys that no one requests again, so the store can't grow forever. A sweep runs after as many
+// grants as there are keys, and at least this many, so each grant pays for about one step.
 const SWEEP_AFTER = 1_000;
 
 /** Records expire 400 days after their last write, as on Redis, so a yearly job is not forgotten. */
 const KEEP_RECORDS = 400 * 86_400_000;
 
 /**
- * Holds the locks of one process, like a server for `MemoryLockProvider`. Providers with the same store compete for the
+ * Holds one process's locks, acting as the server for `MemoryLockProvider`. Providers with the same store compete for the
  * same locks.
  */
 export class MemoryStore {
@@ -104,7 +104,7 @@ export class MemoryStore {
 
   /**
    * @internal Queues a request. Calls `serve` once: with the hold, or with undefined if the request is released
-   * first. Returns a function that leaves the queue.
+   * first. Returns a function that dequeues the request.
    */
   wait(key: string, request: StoreRequest, serve: (hold: StoredHold | undefined) => void): () => void {
     const slot = this.#slotOf(key);
@@ -113,7 +113,7 @@ export class MemoryStore {
     slot.enqueue(waiter);
     this.#wake(key, slot, now);
     return () => {
-      // The waiters behind it may now get the lock.
+      // The waiters behind this one may now get the lock.
       if (slot.dequeue(waiter)) this.#refresh(key, slot, this.#now());
     };
   }
@@ -130,7 +130,7 @@ export class MemoryStore {
     return hold !== undefined;
   }
 
-  /** @internal Ends a hold or leaves the queue. Returns false if there was no hold. */
+  /** @internal Ends a hold or dequeues the request. Returns false if there was no hold. */
   release(key: string, holder: string, keepFor: number): boolean {
     const slot = this.#slots.get(key);
     if (!slot) return false;
@@ -172,7 +172,7 @@ export class MemoryStore {
   }
 
   /**
-   * @internal Any one of a key's holds and the number of holders, excluding retained holds. Does not remove expired holds
+   * @internal Any one of a key's holds, and its holder count (both exclude retained holds). Does not remove expired holds
    * first.
    */
   holding(key: string): { readonly hold: StoredHold; readonly holders: number } | undefined {
@@ -207,7 +207,7 @@ export class MemoryStore {
     this.#tidy(key, slot);
   }
 
-  /** Grants the key to waiters in order until one must keep waiting. Every operation on a key runs this. */
+  /** Grants the key to waiters in order until one must keep waiting. Every operation on a key calls this. */
   #serve(key: string, slot: Slot, now: number): void {
     for (const waiter of slot.waiters) {
       if (!this.admits(slot, waiter.request)) break;
@@ -246,7 +246,7 @@ export class MemoryStore {
 
   // A hybrid logical clock: tokens increase with every grant, and across restarts unless the wall clock goes backward.
   #nextToken(): bigint {
-    // A number is exact up to 2^53, which is enough for microseconds until the year 2255.
+    // A number is exact up to 2^53, enough to count microseconds until the year 2255.
     this.#token = Math.max(this.#token + 1, Math.floor(this.wallTime() * 1000));
     return BigInt(this.#token);
   }

@@ -6,7 +6,7 @@ import type { StoredHold, StoreRequest } from './stored-hold.js';
 /** A request in a key's queue. */
 export interface Waiter {
   readonly request: StoreRequest;
-  /** When its oldest caller started waiting. */
+  /** When the request's oldest caller started waiting. */
   readonly since: number;
   readonly serve: (hold: StoredHold | undefined) => void;
 }
@@ -24,12 +24,12 @@ export class Slot {
   /** When the timer fires, or `Infinity` if it isn't set. */
   wakesAt = Infinity;
   readonly #holds = new Holders();
-  /** A lower bound for the first expiry. It can be too early, because renewals don't update it. */
+  /** A lower bound on the first expiry. It can be too early, because renewals don't update it. */
   #firstEnd = Infinity;
   /** The number of holds that aren't retained. */
   #live = 0;
   #lastToken = 0n;
-  /** All retained readers as one hold that ends when the last one does. */
+  /** One hold for all retained readers, which ends when the last one does. */
   #retainedByReaders: StoredHold | undefined;
   /** The total weight of limited holds. */
   #used = 0;

@@ -12,7 +12,7 @@ export interface StoredHold {
   readonly token: bigint;
   /** When the lease ends. */
   expiresAt: number;
-  /** The key stays locked until then, even if it is released earlier (`minHold`). */
+  /** The key stays locked until this time, even if it is released earlier (`minHold`). */
   readonly keepUntil: number;
   /**
    * Whether the hold was released before `keepUntil`. It no longer has a holder, but it excludes others until it expires.

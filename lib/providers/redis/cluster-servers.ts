@@ -14,7 +14,7 @@ import { RedisServer, type ServerSettings, type ServersListener } from './redis-
 import { RedisServers, type Shard } from './redis-servers.js';
 import type { Subscription } from './subscription.js';
 
-/** The pause in ms before the slot map is read again while a slot migrates or a master is down. It doubles up to the maximum. */
+/** The pause in ms before the slot map is read again while a slot migrates or a master is down. It doubles each time, up to the maximum. */
 const REFRESH_DELAY = 50;
 const MAX_REFRESH_DELAY = 1_000;
 
@@ -24,12 +24,13 @@ const ELSEWHERE = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN) /;
 /**
  * The masters of a Redis Cluster, with connections to each master that serves one of our buckets.
  *
- * Commands do not go through the library's Cluster client, because it resends a command when its connection breaks (ioredis:
+ * Commands don't go through the library's Cluster client, because it resends a command when its connection breaks (ioredis:
  * `retryDelayOnFailover`, up to `maxRedirections` times), and queues commands if it doesn't know their node. After a failover, it would still
- * send an acquire whose request has ended. Here, a call is sent again only if the server reported that it did not run it.
+ * send an acquire whose request has ended. Here, a call is resent only if the server reported that it didn't run.
  *
- * While a slot migrates, its bucket waits. We do not follow `ASK`: the script also touches keys that the call does not declare (queue,
- * readers). If one of them has not arrived yet, the importing node would treat it as missing and recreate it.
+ * While a slot migrates, its bucket's calls wait. We don't follow `ASK`: the script also touches keys that the call
+ * doesn't declare (queue, readers). If one of them has not arrived yet, the importing node would treat it as missing
+ * and recreate it.
  */
 export class ClusterServers extends RedisServers implements ServersListener {
   readonly #nodes = new Map<string, ClusterNode>();
@@ -113,14 +114,14 @@ export class ClusterServers extends RedisServers implements ServersListener {
    */
   async #findServer(shard: Shard, lacksMajority: boolean): Promise<void> {
     const before = shard.server;
-    // If the map can't be read, the caller tries again until `commandTimeout`.
+    // If the map can't be read, the caller retries until `commandTimeout` has passed.
     await this.#refresh(before, lacksMajority).catch(() => undefined);
     if (shard.server === before) await this.#pause(REFRESH_DELAY);
     else
       await [...this.#nodes.values()].find(({ server }) => server === shard.server)?.connected.catch(() => undefined);
   }
 
-  /** Reads the slot map until every shard's master is connected and subscribed to. */
+  /** Rereads the slot map until we're connected and subscribed to every shard's master. */
   #refreshUntilServed(): void {
     if (this.#isRefreshing) return;
     this.#isRefreshing = true;
@@ -135,7 +136,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
   }
 
   /**
-   * Runs detached, because the connections to new masters outlive the call that caused the refresh.
+   * Runs detached, because connections to new masters outlive the call that triggered the refresh.
    *
    * @param refusing the server that has just rejected a call, if any
    */
@@ -184,7 +185,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
         void server.close();
       }
     }
-    // Held locks must be renewed at their new server before requests are sent there. A server that is newly connected reports `onUp` itself.
+    // Held locks must be renewed at their new server before requests are sent there. A newly connected server reports `onUp` itself.
     if (hasMoved) this.listener.onUp();
   }
 
@@ -229,7 +230,7 @@ const BUCKET_SLOTS = Array.from({ length: BUCKETS }, (_, bucket) => hashSlotOf(S
 /**
  * Reads the reply to `CLUSTER SLOTS`: the address of each shard's master, or `undefined` if no master serves it.
  *
- * A node that does not know its own host leaves it empty, so we use the host that we queried.
+ * A node that doesn't know its own host leaves it empty, so we use the host we queried.
  */
 export function readSlotMap(reply: unknown, asked: Address, natMap?: NatMap): (Address | undefined)[] {
   const ranges = Array.isArray(reply) ? (reply as [number, number, [string | null, number]][]) : [];

@@ -1,7 +1,7 @@
 const SMALLEST = 64;
 // Smaller tables never shrink. Otherwise, bursts of a few hundred locks would keep resizing the table.
 const SHRINKS_FROM = 4_096;
-// How many characters of an id are hashed: the last ones, because sequential ids differ there.
+// The number of characters hashed, from the end of an id. Sequential ids differ there.
 const SIGNIFICANT = 6;
 
 /**

@@ -2,12 +2,11 @@ import { decodeKey, encodeCharacters, encodeKey } from './client/encode-key.js';
 
 /**
  * The number of buckets over which a namespace's locks are spread. All of a lock's records are in one hash slot, so a
- * Redis Cluster can run the script. This number must never change: two versions of this package with different numbers
- * would not see each other's locks.
+ * Redis Cluster can run the script. Never change this number: package versions with different numbers wouldn't see each other's locks.
  */
 export const BUCKETS = 16;
 
-// Match the part after the namespace. An encoded key never contains `}`, so the suffixes of queues and readers do not match.
+// These match the part after the namespace. An encoded key never contains `}`, so names with a queue or reader suffix don't match.
 const LOCK = /^\{(?:\d|1[0-5])\}:([^}]*)$/s;
 const RECORD = /^\{(?:\d|1[0-5])\}record:([^}]*)$/s;
 

@@ -215,7 +215,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#requests.close(new Error('The backend was closed.'));
-    // Operations added in this tick are sent at its end, so wait for that.
+    // Operations added in this tick are sent at its end, so wait until then.
     await new Promise<void>((resolve) => {
       nextTick(resolve);
     });

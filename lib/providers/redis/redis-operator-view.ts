@@ -66,7 +66,7 @@ export class RedisOperatorView {
   async #read(lock: string, key: string): Promise<SeenLock | null> {
     for (;;) {
       const reply = await this.servers.shardOf(lock).batcher.run(lock, 'I', INSPECTION);
-      // 'a': locks with many holders used up the call's budget before this one was inspected.
+      // 'a' means that locks with many holders used up the call's budget before this one was inspected.
       if (reply !== 'a') return readInspection(key, reply);
     }
   }

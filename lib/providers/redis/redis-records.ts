@@ -13,7 +13,7 @@ const READS = 32;
 /**
  * A namespace's job records, each stored as a string. Every operation is one script call, which also returns the server's time.
  *
- * A record is as durable as a lock. With `waitReplicas`, everything written or read is on that many replicas. To ensure this, a read
+ * A record is as durable as a lock. With `waitReplicas`, everything written or read has reached that many replicas. To ensure this, a read
  * also sets the expiry, because `WAIT` only covers writes on its own connection.
  */
 export class RedisRecords implements RecordStore {
@@ -65,7 +65,7 @@ export class RedisRecords implements RecordStore {
   }
 }
 
-/** Reads `time` or `time '=' value`. */
+/** Parses `time` or `time '=' value`. */
 function readRecord(reply: unknown): StoredRecord {
   const [, time, value = null] = ANSWER.exec(String(reply)) ?? [];
   if (time === undefined) throw new Error('The reply from the record script is invalid.');

@@ -38,14 +38,14 @@ type State = 'acquiring' | 'queued' | 'unconfirmed' | 'granted' | 'unknown';
 /**
  * One request for a lock, from its first acquire to its release.
  *
- * The object is itself the acquire operation that it sends. At most one acquire is in flight, because with two, the server could grant both.
+ * This object doubles as the acquire operation that it sends. At most one acquire is in flight, because with two, the server could grant both.
  *
  * A grant is confirmed before it is reported if it may have expired in transit, or if the provisional lease wouldn't otherwise be renewed.
  */
 export class RedisRequest implements Operation {
   #state: State = 'unknown';
   #weight = HEAVY;
-  /** The previous request in the chain, for the first acquire. */
+  /** The previous request in the chain, needed by the first acquire. */
   #after: RedisRequest | undefined;
   /** When the acquire in flight was sent (monotonic clock). */
   #acquireSentAt: number | undefined;
@@ -58,7 +58,7 @@ export class RedisRequest implements Operation {
   #mayBeQueued = false;
   /** The oldest caller's arrival time, as sent with the last acquire. */
   #sentSince: number | undefined;
-  /** The oldest caller's arrival time, as used for the position in the server's queue. */
+  /** The oldest caller's arrival time, which determines the position in the server's queue. */
   #queuedSince: number | undefined;
   /** The number of callers in the last acquire. */
   #callers = 1;

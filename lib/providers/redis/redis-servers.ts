@@ -4,7 +4,7 @@ import { type Connect, NotSent } from './client/redis-connection.js';
 import { CLUSTER_LOCK_SCRIPT, LOCK_SCRIPT, RECORD_SCRIPT } from './lua/lock-script.js';
 import { RedisServer, type ServerSettings, type ServersListener } from './redis-server.js';
 
-// How many keys to read per SCAN, which takes 0.5 to 0.9 ms on a busy machine.
+// How many keys to read per SCAN. Each SCAN takes 0.5 to 0.9 ms on a busy machine.
 const PAGE = '500';
 
 /** In a Cluster, handles a rejected call to a shard. See `Redirect`. */
@@ -104,10 +104,10 @@ export abstract class RedisServers {
 
   /**
    * Scans all servers for keys that match a pattern, page by page. The result is complete unless a connection was
-   * re-established or a slot moved during the scan. Either triggers `onUp` before the scan ends.
+   * re-established or a slot moved during the scan. Either event triggers `onUp` before the scan ends.
    */
   async *scan(pattern: string): AsyncGenerator<readonly string[]> {
-    // A disconnected shard's keys would be missing.
+    // The scan would miss a disconnected shard's keys.
     if (!this.shards.every(({ batcher }) => batcher.isReachable)) throw new Error('A server is not connected.');
     for (const call of this.serverCalls) {
       let cursor = '0';
@@ -118,7 +118,7 @@ export abstract class RedisServers {
       } while (cursor !== '0');
     }
     if (!this.isCluster) return;
-    // A slot may have moved from a server not yet scanned to one already scanned. Inspecting a lock in that slot reveals this.
+    // A slot may have moved from a server not yet scanned to one already scanned. Inspecting a lock in that slot reveals the move.
     // We use the empty key, which no lock can have.
     await Promise.all(this.shards.map(({ batcher, counter }) => batcher.run(`${counter}:`, 'I', INSPECTION)));
   }

@@ -30,7 +30,7 @@ export class RedisTexts implements WaitBoard {
   }
 
   /**
-   * Stores the label, prefixed with the id of the lock holder's request. The lock contains the same id, so a reader can ignore
+   * Stores the label, prefixed with the holder's request id. The lock contains the same id, so a reader can ignore
    * an earlier holder's label, and releases don't have to delete it. A failure is not reported, because the lock doesn't
    * depend on the label.
    */
@@ -38,7 +38,7 @@ export class RedisTexts implements WaitBoard {
     this.#write(this.layout.textOf('label', key), id + text, duration).catch(() => undefined);
   }
 
-  /** Reads both keys in one round trip. If the lock changes hands in between, the ids differ, or the label's holder has just left. */
+  /** Reads both keys in one round trip. If the lock changes hands between the reads, the ids differ, or the label's holder has just left. */
   async labelOf(key: string): Promise<string | null> {
     const [value, label] = await Promise.all([
       this.#read(this.layout.lockOf(key)),

@@ -1,8 +1,9 @@
 /**
  * Estimates the earliest time, on this process's monotonic clock, at which something happened at the server.
  *
- * A message about a grant doesn't show how long it was in flight. But a command whose reply contains the server's time
- * ran after it was sent. So a grant whose server time is `d` later happened at least `d` after that command was sent,
+ * A message about a grant doesn't say how long it was in flight. But a command whose reply contains the server's time
+ * ran after it was sent. So if a grant's server time is `d` later, it happened at least `d` after that command was
+ * sent,
  * minus 1 % for different
  * clock speeds. Two machines' clocks are never compared: both times come from the same server.
  */

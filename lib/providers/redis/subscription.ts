@@ -6,16 +6,16 @@ import { isReplyError, type RedisConnection } from './client/redis-connection.js
 export interface SubscriptionListener {
   /** The subscription is listening, for the first time or again after messages may have been missed. */
   onListening(): void;
-  /** A Cluster server doesn't have a channel's slot, or has lost it and ended the subscription. */
+  /** A Cluster server doesn't own a channel's slot, or has lost it and ended the subscription. */
   onRefused?(): void;
   onMessage(message: string, channel: string, from: Subscription): void;
 }
 
 /**
- * The connection on which this process receives the grants that a release in another process triggers.
+ * The connection on which this process receives grants triggered by releases in other processes.
  *
- * While it is down, the server finds no receiver for a grant and skips this process, which then finds its grants by
- * polling. So a lost message only causes a delay.
+ * While it is down, the server finds no receiver for a grant and skips this process, which then has to poll for its
+ * grants. So a lost message only causes a delay.
  */
 export class Subscription extends OpenConnection {
   #probe: Timer | undefined;
@@ -72,7 +72,7 @@ export class Subscription extends OpenConnection {
     this.shut();
   }
 
-  /** Called when a message about a grant failed to arrive. Reconnects if the server doesn't reply to a ping on this connection. */
+  /** Called when a message about a grant didn't arrive. Reconnects if the server doesn't reply to a ping on this connection. */
   probe(): void {
     if (this.#probe !== undefined) return;
     const { clock, commandTimeout } = this.settings;
@@ -110,7 +110,7 @@ export class Subscription extends OpenConnection {
             `Grant ${this.#isSharded ? 'SSUBSCRIBE' : 'SUBSCRIBE'} on "${channel}".`,
         );
       } else if (this.#isSharded && error.message.includes('unknown command')) {
-        // Redis versions before 7 don't support SSUBSCRIBE. The script falls back the same way.
+        // Redis versions before 7 don't support SSUBSCRIBE. The script has the same fallback.
         this.#isSharded = false;
         return this.#subscribeTo(channel);
       } else if (this.#isSharded) this.#forget([channel]);
@@ -118,7 +118,7 @@ export class Subscription extends OpenConnection {
     }
   }
 
-  /** Removes channels, so the next `listenTo` subscribes again. By then, a server may know that it owns the slots. */
+  /** Removes channels, so the next `listenTo` resubscribes. By then, a server may know that it owns the slots. */
   #forget(channels: readonly string[]): void {
     this.#channels = this.#channels.filter((each) => !channels.includes(each));
     this.listener.onRefused?.();

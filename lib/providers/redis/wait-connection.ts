@@ -90,7 +90,7 @@ export class WaitConnection extends CommandConnection {
   }
 }
 
-/** Only confirmations and renewals are sent on this connection, and a string reply means the lock is held. */
+/** This connection sends only confirmations and renewals, so a string reply means the lock is held. */
 function isHold(reply: unknown): boolean {
   return typeof reply === 'string';
 }

@@ -72,7 +72,7 @@ function kindOf({ mode, minHold }: AcquireRequest, callers: number): keyof typeo
   return callers > 1 ? 'several' : 'exclusive';
 }
 
-/** The provisional lease, marked `m` if the request has a `minHold`, because then the grant can't be passed to another caller in the process. */
+/** The provisional lease, followed by `m` if the request has a `minHold`: such a grant can't be passed to another caller in the process. */
 function provisionalOf({ lease, minHold }: AcquireRequest): string {
   return wholeMs(Math.min(lease, PROVISIONAL)) + (minHold > 0 ? 'm' : '');
 }
@@ -97,7 +97,7 @@ function wholeMs(duration: number): string {
 export interface HeldReply {
   /** The last token of the block for its callers. */
   readonly token: bigint;
-  /** Whether this call granted the lock, for the full lease. */
+  /** Whether this call granted the lock, so the full lease remains. */
   readonly isFullLease: boolean;
   /** The remaining lease on the server, in ms. */
   readonly left: number;
@@ -153,7 +153,7 @@ export interface Notice {
   readonly token: bigint;
   /** The size of the block. */
   readonly tokens: number;
-  /** When the lock was granted, by the server's clock, in µs. */
+  /** When the lock was granted, in µs on the server's clock. */
   readonly serverTime: number;
   /** The provisional lease in ms. */
   readonly provisional: number;
@@ -189,7 +189,7 @@ const EXCLUSIVE = /^(?:[pw]\d{16}|m\d{29}|c\d{29}[0-9a-f]{12})([0-9a-f]{32})$/;
 const SHARED = /^s\d{16}$/;
 const READER = /^(?:h|c[0-9a-f]{12})([0-9a-f]{32})$/;
 
-/** Reads the id of the only request that holds a lock with this value; `undefined` if there isn't exactly one holder. */
+/** Reads the id of the request that holds a lock with this value; `undefined` unless there's exactly one. */
 export function holderIn(value: unknown): string | undefined {
   return EXCLUSIVE.exec(String(value))?.[1];
 }

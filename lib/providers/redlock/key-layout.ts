@@ -7,12 +7,12 @@ import { encodeKey } from '../redis/client/encode-key.js';
 export class RedlockKeyLayout {
   /** The token counter's key. */
   readonly counter: string;
-  /** The key under which a process records, on a node, that the node's current run has lasted for `maxLease`. */
+  /** The key on a node under which a process records that the node's current run has lasted for `maxLease`. */
   readonly run: string;
 
   constructor(namespace: string) {
     this.counter = `${namespace}:redlock`;
-    // No colon before "run": that would be the key of a vote for a lock named "run".
+    // With a colon before "run", this would be the key of a vote for a lock named "run".
     this.run = `${this.counter}-run`;
   }
 

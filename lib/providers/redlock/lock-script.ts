@@ -62,7 +62,7 @@ export interface Vote {
   readonly left: number;
 }
 
-// 0 or 1, a vote, a vote's round, or the reply to `I`.
+// Valid replies: 0 or 1, a vote, a vote's round, or the reply to `I`.
 const ANSWER = /^(?:[01]|[+?]\d{32}\d{1,15}|\d{12}|[^]{32}\d{16}-?\d{1,15})$/;
 
 /** Whether the reply is well-formed. If not, it counts as a node fault: a parser that threw would crash the process. */

@@ -39,12 +39,12 @@ export class RedlockNode implements ConnectionListener {
   readonly #probation: Probation | undefined;
   /** Releases that failed on this node and are resent once it's back. */
   readonly #pending = new PendingReleases();
-  /** Replaces a resent release's votes: it records that this node was asked for one. */
+  /** Stands in for a resent release's votes: records that this node was asked for a vote. */
   readonly #sentHere = new Votes();
   #refusal: unknown;
   #identified = Promise.resolve();
 
-  /** @param all the nodes, including this one */
+  /** @param all every node, including this one */
   constructor(
     private readonly context: BackendContext,
     private readonly settings: RedlockSettings,
@@ -57,7 +57,7 @@ export class RedlockNode implements ConnectionListener {
   ) {
     const { clock } = context;
     const { commandTimeout, maxLease, delayedRestart } = settings;
-    // 'whole': a release wakes this process's waiters. If a request got "busy" in the same call as the grant, it must be waiting by then.
+    // 'whole', because a release wakes this process's waiters: a request that got "busy" in the same call as the grant must be waiting by then.
     this.#batcher = new Batcher('', layout.counter, LOCK_SCRIPT, clock, () => undefined, undefined, 'whole');
     this.#connection = new CommandConnection(connection, { ...context, commandTimeout, topology: 'voter' }, this);
     if (delayedRestart) this.#probation = new Probation(this.#connection, clock, maxLease, layout.run);
@@ -71,7 +71,7 @@ export class RedlockNode implements ConnectionListener {
   onDown(): void {
     this.runId = undefined;
     this.#probation?.stop();
-    // From here on, the connection's error is the cause. The earlier refusal, such as a probation, may have ended long ago.
+    // From here on, the connection's error is the cause. An earlier reason for refusal, such as a probation, may be long gone.
     this.#refusal = undefined;
     this.#setReady(false);
   }
@@ -112,8 +112,9 @@ export class RedlockNode implements ConnectionListener {
   }
 
   /**
-   * Sends the command at the end of this tick, batched with the tick's other commands. A vote that no caller is waiting for anymore is dropped. That
-   * also applies when a call is repeated because the node didn't know the script: by then, the vote's cleanup may have been sent.
+   * Sends the command at the end of this tick, batched with the tick's other commands. A vote request that no caller is
+   * waiting for anymore is dropped, even when a call is repeated because the node didn't know the script: by then, the
+   * vote's cleanup may have been sent.
    */
   send(command: RedlockCommand, weight = HEAVY): void {
     const { lock, args, votes } = command;
@@ -123,7 +124,7 @@ export class RedlockNode implements ConnectionListener {
       return;
     }
     const fail = (cause: unknown) => {
-      // Kept even if the node is down for longer than any lease: it may only be frozen, with vote requests still unread.
+      // Keep it even if the node is down longer than any lease: the node may just be frozen, with vote requests unread.
       if (isRelease(command) && votes?.isSentTo(this.index) === true) this.#pending.add(command);
       command.onFault?.(cause);
     };
@@ -132,7 +133,7 @@ export class RedlockNode implements ConnectionListener {
       weight,
       encode: () => {
         if (!votesHere) return args;
-        // A vote request sent after the release would outlive it.
+        // The release wouldn't end a vote requested after it.
         if (command.isOpen === false || votes?.isReleased === true) return undefined;
         votes?.requested(this.index, roundOf(args));
         return args;
@@ -217,7 +218,7 @@ export class PendingReleases {
 
   /**
    * If a request has several releases, keeps the one that ends the most votes, not the one that failed last. They may fail out of order:
-   * without a connection, a release fails immediately, but one in flight fails only when the library has closed its socket.
+   * without a connection, a release fails immediately, but one in flight fails only after the library closes its socket.
    */
   add({ lock, args }: RedlockCommand): void {
     const holder = holderOf(args);
@@ -239,7 +240,7 @@ export class PendingReleases {
   }
 }
 
-/** Whether the first release also ends every vote that the second one would end. A cleanup only ends the votes of its round and earlier ones. */
+/** Whether the first release also ends every vote that the second one would end. A cleanup ends only the votes of its own round and earlier ones. */
 function endsVotesOf([code, vote]: OperationArguments, [otherCode, otherVote]: OperationArguments): boolean {
   return code === Code.release || (otherCode === Code.cleanUp && vote >= otherVote);
 }
@@ -249,7 +250,7 @@ function isVote({ args: [code] }: RedlockCommand): boolean {
   return code === Code.vote || code === Code.restoreVote;
 }
 
-/** Whether the command only ends votes. A failed release that retains its key (`minHold`) is not resent: the node's vote keeps it locked. */
+/** Whether the command only ends votes. A failed release that retains its key (`minHold`) is not resent: the node's vote keeps the key locked. */
 function isRelease({ args: [code, , ms] }: RedlockCommand): boolean {
   return code === Code.cleanUp || (code === Code.release && ms === NO_MS);
 }

@@ -21,7 +21,7 @@ interface Faults {
 
 /** All of a provider's nodes. */
 export class RedlockNodes {
-  /** Empty until {@link connect}. */
+  /** Empty until {@link connect} runs. */
   readonly all: RedlockNode[] = [];
   readonly tokens = new Tokens();
   #rounds = 0;
@@ -48,7 +48,7 @@ export class RedlockNodes {
     return Math.floor(this.count / 2) + 1;
   }
 
-  /** One sequence for all requests' rounds, so that a cleanup never ends a vote from the same holder's later round. */
+  /** All requests' rounds share one sequence, so a cleanup never ends a vote from the same holder's later round. */
   nextRound(): string {
     this.#rounds += 1;
     return roundDigits(this.#rounds);
@@ -76,7 +76,7 @@ export class RedlockNodes {
     });
     const tries = Promise.allSettled(all.map((node) => node.connect()));
     await Promise.race([tries, majority]);
-    // Give the other nodes a moment, so address mistakes surface at startup.
+    // Give the other nodes a moment, so wrong addresses are noticed at startup.
     await withTimeout(context.clock, settings.commandTimeout, tries);
     this.#isConnected = true;
     this.#refuseUnfit();
@@ -172,7 +172,7 @@ export class RedlockNodes {
   }
 }
 
-// How long an agreed token is used for estimates, in ms. Two clocks drift apart by up to 100 µs a second, so by up to 6 ms in this time.
+// How long an agreed token is used for estimates, in ms. Two clocks drift apart by up to 100 µs a second, which is up to 6 ms in this time.
 const RECENT = 60_000;
 
 /**
@@ -180,8 +180,9 @@ const RECENT = 60_000;
  *
  * A token must be larger than all earlier ones, and a majority must know it before it is used. Querying the nodes and then writing the largest
  * reply back takes two round trips. If the vote requests already carry a token that is larger than the counters of a majority, one round trip
- * is enough. Starting from the last agreed token, the estimate grows with the clock, so tokens stay close to their grant times. It
- * doesn't have to be right: if a node knows a larger token, it returns that, and the round takes two round trips.
+ * is enough. Starting from the last agreed token, the estimate grows with the clock, so tokens stay close to their
+ * grant times. The estimate may be wrong: if a node knows a larger token, it returns that one, and the round takes two
+ * round trips.
  */
 class Tokens {
   #isMissingAtNode = false;
@@ -195,8 +196,8 @@ class Tokens {
   }
 
   /**
-   * A node without a counter replied after the decision, perhaps even after the release. So the next grant writes its token to the nodes, while
-   * that node has a vote for it.
+   * A node without a counter replied after the decision, perhaps even after the release. So the next grant writes its
+   * token to the nodes while that node has a vote for that grant.
    */
   missedAtNode(): void {
     this.#isMissingAtNode = true;

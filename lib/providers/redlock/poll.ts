@@ -49,7 +49,7 @@ export abstract class Poll<T> implements RedlockCommand {
     const { clock } = this.nodes;
     this.sentAt = clock.now();
     this.#timer = clock.setTimer(() => {
-      // After the event loop was blocked, timers run before sockets are read. Let replies that have already arrived be read first.
+      // When the event loop unblocks, timers run before sockets are read. Wait until replies that have already arrived are read.
       this.#timer = clock.setTimer(() => {
         this.isTimedOut = true;
         this.cause ??= new Error('No answer in time.');
@@ -71,12 +71,12 @@ export abstract class Poll<T> implements RedlockCommand {
     return this.yes >= this.nodes.majority;
   }
 
-  /** Whether so many said no that a majority is impossible. */
+  /** Whether so many nodes said no that a majority is impossible. */
   get isRefused(): boolean {
     return this.no > this.nodes.count - this.nodes.majority;
   }
 
-  /** Whether so many failed that a majority is impossible. */
+  /** Whether so many nodes failed that a majority is impossible. */
   get isUnavailable(): boolean {
     return this.faults > this.nodes.count - this.nodes.majority;
   }

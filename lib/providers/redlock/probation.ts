@@ -7,12 +7,12 @@ import { isReplyError } from '../redis/client/redis-connection.js';
  *
  * A node may have lost a vote it cast before its current run. Any such vote has expired once a process has observed the server's current run for
  * `maxLease`. We measure that time on our own monotonic clock, because the server's uptime follows its wall clock,
- * which jumps when corrected after a boot. At the end, this process stores the run's id on the node, so later processes
+ * which jumps when corrected after a boot. Afterward, this process stores the run's id on the node, so later processes
  * don't have to wait again.
  */
 export class Probation {
   #votesFrom = Infinity;
-  /** The last observed run, and when its observation started (monotonic clock). */
+  /** The last run observed, and when we started observing it (monotonic clock). */
   #seen: { readonly runId: string; readonly since: number } | undefined;
   #timer: Timer | undefined;
 
@@ -20,7 +20,7 @@ export class Probation {
     private readonly connection: CommandConnection,
     private readonly clock: Clock,
     private readonly maxLease: number,
-    /** The key on the node that stores the finished probation. */
+    /** The key on the node that records a finished probation. */
     private readonly runKey: string,
   ) {}
 
@@ -63,7 +63,7 @@ export class Probation {
   #noteLater(note: string): void {
     const left = this.#votesFrom - this.clock.now();
     if (left <= 0) {
-      // If this fails, the node votes anyway, and other processes have to wait as well.
+      // If this fails, the node votes anyway, but other processes have to wait as well.
       this.connection.call('set', this.runKey, note).catch(() => undefined);
       return;
     }

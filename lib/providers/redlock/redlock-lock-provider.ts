@@ -5,7 +5,7 @@ import { readRedlockOptions, type RedlockLockProviderOptions, type RedlockSettin
 /**
  * Locks granted by a majority vote of independent Redis servers: the Redlock algorithm, with fencing tokens.
  *
- * The provider guarantees mutual exclusion and growing fencing tokens while any minority of the nodes is down, frozen,
+ * The provider guarantees mutual exclusion and growing fencing tokens even if any minority of the nodes is down, frozen,
  * or cut off. Such nodes don't delay locks, which are granted as soon as a majority has voted.
  *
  * The guarantee assumes that no node loses its data within a lease (AOF with `appendfsync always`, or `delayedRestart`), that the nodes are

@@ -18,13 +18,13 @@ export interface RedlockLockProviderOptions {
    */
   readonly nodes: readonly RedlockNodeOptions[];
   /**
-   * The longest lease, in ms. It also limits extensions and `minHold`. Longer ones are rejected with `LockConfigError`. Use the same value in
+   * The longest lease, in ms. It also limits extensions and `minHold`. Longer values are rejected with `LockConfigError`. Use the same value in
    * all processes, and never change it: it bounds how long a vote that a node has lost may still count elsewhere.
    * Default 30 s, at least 100 ms and at most 24.8 days.
    */
   readonly maxLease?: ConfiguredDuration | undefined;
   /**
-   * Whether a restarted node votes only after a process has observed it for `maxLease`, so that every vote it may have lost has expired. The
+   * Whether a restarted node votes only after a process has observed it for `maxLease`, when every vote it may have lost has expired. The
    * process measures the time on its monotonic clock, and stores the result on the node. With new nodes, locks are unavailable for `maxLease`
    * after the first process starts. Default false. Not needed if all nodes run with `appendonly yes` and `appendfsync always`.
    */

@@ -4,9 +4,9 @@ import type { RedlockNodes } from './nodes.js';
 import { type RedlockGrant, Round } from './round.js';
 import { Votes } from './votes.js';
 
-// After a failed round, the pause is random within a window that doubles. Since a round takes about a millisecond,
-// requests that have split the votes then retry at different times, and a request that has waited a long time retries
-// about eight times a second.
+// After a failed round, the request pauses for a random time within a window that doubles. A round takes about a
+// millisecond, so requests that split the votes then retry at different times. A request that has waited a long time
+// retries about eight times a second.
 const FIRST_WINDOW = 16;
 const LARGEST_WINDOW = 250;
 // The last round starts this many ms before the wait ends, so as not to miss a key that becomes free near the end.
@@ -57,7 +57,7 @@ export class RedlockRequest {
     return this.#roundStartedAt === undefined ? 0 : this.context.clock.now() - this.#roundStartedAt;
   }
 
-  /** Ends a pause, because this process has just released the key: the next round immediately follows the release. */
+  /** Ends a pause because this process has just released the key. The next round then follows immediately. */
   retryNow(): void {
     this.#pausing?.abort();
   }

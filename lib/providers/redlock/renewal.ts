@@ -9,8 +9,8 @@ import type { RedlockGrant } from './round.js';
  * Checks whether a majority of the nodes still has votes that count. If so, all votes acknowledged before this check was sent count, too.
  *
  * A vote acknowledged after the grant triggers a recount immediately. If the vote had to wait up to a third of the
- * lease for the next renewal, a node that restarts empty in the meantime would end the hold, even though a majority
- * still has votes for it.
+ * lease for the next renewal, a node that restarted empty before then would end the hold, even with a majority still
+ * voting for it.
  */
 class Recount extends Poll<Agreement> {
   readonly #acknowledgedBefore: readonly (string | undefined)[];
@@ -69,7 +69,7 @@ export function recount(own: RedlockRequest, lease: number): void {
 
 /**
  * Renews a lock: a majority of the nodes must extend votes that count. The renewal is decided once a majority has
- * replied for this lock. Nodes that have lost their vote are asked to restore it only after a success.
+ * replied for this lock. Nodes that have lost their vote are asked to restore it only after the renewal succeeds.
  */
 export class RedlockRenewal extends Recount {
   readonly #ms: string;

@@ -1,13 +1,13 @@
 /**
- * Records a request's votes. A node is identified by its index, and a vote by its round, which the node stores with it,
- * so a lost and restored vote has a different round.
+ * Records a request's votes. Nodes are identified by index and votes by round. A node stores the round with its vote,
+ * so a vote lost and restored has a different round.
  *
  * Only votes that count can renew a lock. The grant's votes count. A later vote counts once a renewal or recount sent
- * after its acknowledgment has succeeded without it: then a majority and this vote existed at the same time. If it
+ * after its acknowledgment has succeeded without it, which proves that the vote coexisted with a majority. If it
  * counted earlier, a hold
  * could come back to life after another caller had held the lock (`test/redlock/vote-model.ts` finds the sequence).
  *
- * Each request has such an object, so it uses lists indexed by node: a list is smaller than a `Map`.
+ * Every request has one of these, so they use lists indexed by node, which are smaller than a `Map`.
  */
 export class Votes {
   /** Whether the release was sent. No vote may be requested after that. */
@@ -16,13 +16,13 @@ export class Votes {
   readonly #acknowledged: string[] = [];
   readonly #counted: string[] = [];
 
-  /** The node is asked to vote in this round. */
+  /** Records a vote request to the node in this round. */
   requested(node: number, round: string): void {
     this.#sent[node] = round;
   }
 
   /**
-   * The node replied in this round that another holder has its vote. If a later round has already been sent to it, that one may still get a vote.
+   * Records the node's reply in this round that another holder has its vote. A later round already sent to the node may still get a vote.
    */
   refused(node: number, round: string): void {
     if (this.#sent[node] === round) this.#sent[node] = undefined;
@@ -37,7 +37,7 @@ export class Votes {
     return this.#sent[node] !== undefined;
   }
 
-  /** The node reported its vote in this round. Returns whether this is new. */
+  /** Records the vote that the node reported in this round. Returns whether it's new. */
   acknowledge(node: number, round: string): boolean {
     return raise(this.#acknowledged, node, round);
   }

@@ -1,6 +1,6 @@
 import type { AcquireRequest, Holding, Instance } from '../../api/lock-provider.js';
 
-/** How many instance names to cache: more than any fleet has. */
+/** How many instance names to cache: more than any fleet needs. */
 const NAMES_CACHED = 1_000;
 
 /** A holder as reported by a server. */
@@ -24,7 +24,7 @@ interface Seen extends Omit<Holding, 'instance'> {
  * background, so no caller waits for them.
  */
 export class SeenHolders {
-  /** Names by instance id. Contains the id itself while the name is being read, or if none is stored. */
+  /** Names by instance id. An id maps to itself while its name is being read, or if none is stored. */
   readonly #names = new Map<string, string>();
 
   /** @param readName reads the name stored at `nameAt`, or under the id; resolves to the id if there is none */

@@ -28,7 +28,7 @@ interface Needs {
   readonly table: boolean;
 }
 
-/** For statements in autocommit. Such a session doesn't hold locks, so its guard can be long. */
+/** For autocommit sessions. They don't hold locks, so their guard can be long. */
 const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, autocommit: true, reserved: 0 };
 
 /**
@@ -44,7 +44,7 @@ export async function connectToServer(settings: SqlSettings, context: BackendCon
   const statements = new Sessions(server, { ...AUTOCOMMIT, most: needs.forStatements });
   const sessions = needs.forLocks ? new Sessions(server, needs.forLocks) : statements;
   const close = async () => {
-    // Close in this order and in one tick: the remaining sessions are in use, and the control session ends them.
+    // Close in this order within one tick, because the control session must end those still in use.
     await Promise.all([sessions.close(), statements.close(), server.close()]);
   };
   try {

@@ -99,7 +99,7 @@ function withDriver(database: SqlSource['database'], settings: () => object): Sq
 async function loaded(driver: string): Promise<unknown> {
   try {
     const module: unknown = await import(driver);
-    // Both drivers are CommonJS.
+    // Both drivers are CommonJS modules.
     return propertyOf(module, 'default') ?? module;
   } catch (cause) {
     throw new LockConfigError(

@@ -44,8 +44,8 @@ export interface SqlSessionLockOptions extends SqlLockOptions {
    */
   readonly sessionGuard?: ConfiguredDuration | undefined;
   /**
-   * The maximum number of connections that this process uses for locks. Default 10. Up to four more are opened when
-   * needed, to create rows, count tokens, and end other connections.
+   * The maximum number of connections that this process uses for locks. Default 10. Up to four more are opened as
+   * needed to create rows, generate tokens, and end other connections.
    */
   readonly maxConnections?: number | undefined;
   /**
@@ -55,7 +55,7 @@ export interface SqlSessionLockOptions extends SqlLockOptions {
   readonly fencing?: boolean | undefined;
 }
 
-/** Each key that is held or waited for uses one of `maxConnections`. */
+/** Each key held or waited for counts toward `maxConnections`. */
 export interface SqlRowLockOptions extends SqlSessionLockOptions {
   /**
    * How many of `maxConnections` are reserved for callers that already hold a row lock. Default 1, so two nested locks
@@ -78,7 +78,7 @@ export interface SqlVersionLockOptions extends SqlLockOptions {
   readonly maxConnections?: number | undefined;
 }
 
-/** All SQL lock options together, because applications use one options object for every kind. */
+/** All SQL lock options combined, because applications use one options object for all kinds. */
 const OPTIONS = {
   table: tableName(),
   synchronize: flag().or(false),
@@ -97,7 +97,7 @@ const OPTIONS = {
 const OF_KIND = {
   row: {},
   version: { maxConnections: count(1).or(4) } satisfies OptionTable<Pick<SqlVersionLockOptions, 'maxConnections'>>,
-  // At least one to hold locks and one to wait.
+  // At least two: one to hold locks and one to wait.
   advisory: { maxConnections: count(2).or(10) },
 };
 
@@ -122,7 +122,7 @@ export function readSqlOptions(
   sourceOf: () => SqlSource,
 ): SqlSettings {
   const all = Object.entries(read(owner, options, { ...address, ...OPTIONS, ...OF_KIND[kind] }));
-  // Leave out the address, which may contain a password, because a backend's settings may be printed.
+  // Omit the address: it may contain a password, and a backend's settings may be printed.
   const settings = Object.fromEntries(all.filter(([name]) => !(name in address))) as Settings<typeof OPTIONS>;
   const { maxConnections, nestedConnections = Math.min(1, maxConnections - 1), allowUnsafeTopology } = settings;
   if (kind === 'row' && nestedConnections >= maxConnections) {

@@ -5,11 +5,11 @@ import { LentTransaction } from './row/lent-transaction.js';
 import { AdvisoryLockBackend, RowLockBackend } from './session-lock-backends.js';
 import { VersionLockBackend } from './version/version-lock-backend.js';
 
-/** Each key that is held or waited for uses one of `maxConnections`. */
+/** Each key held or waited for counts toward `maxConnections`. */
 export type SqlRowLockProviderOptions = SqlRowLockOptions & SqlConnectionOptions;
 
 /**
- * Locks on rows of a table, with `SELECT … FOR UPDATE` in a separate transaction. For MariaDB 10.6, MySQL 8.0.1, and Postgres 13 or later.
+ * Locks on table rows, using `SELECT … FOR UPDATE` in a separate transaction. For MariaDB 10.6, MySQL 8.0.1, and Postgres 13 or later.
  *
  * It guarantees mutual exclusion as long as there is one writer, and supports shared locks on MySQL and MariaDB. For
  * writes through {@link sqlClientOf}, the guarantee is absolute: they are committed while the lock is held, or not at
@@ -17,7 +17,7 @@ export type SqlRowLockProviderOptions = SqlRowLockOptions & SqlConnectionOptions
  * then. A process that dies loses it immediately. Among processes there is no strict order, but a waiter that has
  * waited longer is usually next.
  *
- * Each key that is held or waited for uses one connection. Mutual exclusion can break with several writers (Galera or
+ * Each key held or waited for uses one connection. Mutual exclusion can break with several writers (Galera or
  * multi-primary, which are rejected), or when a failover loses the connection. For writes elsewhere, it can also break
  * if a process pauses between its last check and the write, or in the half second before it notices that its connection
  * was killed.
@@ -38,7 +38,7 @@ export class SqlRowLockProvider implements LockProvider {
 export type SqlVersionLockProviderOptions = SqlVersionLockOptions & SqlConnectionOptions;
 
 /**
- * Leases in rows of a table, with a version column as the fencing token. For MySQL, MariaDB, and Postgres.
+ * Leases in table rows, with a version column as the fencing token. For MySQL, MariaDB, and Postgres.
  *
  * It guarantees mutual exclusion as long as there is only one writer whose wall clock doesn't jump. Each operation is a
  * single statement that compares the row with what was read before and updates it using the database's clock. Rows are
@@ -77,8 +77,9 @@ export type SqlAdvisoryLockProviderOptions = SqlSessionLockOptions & SqlConnecti
  * after the session guard (default 30 s), and knows so by then. A process that dies loses it immediately. Among
  * processes there is no strict order, but a waiter that has waited longer is usually next.
  *
- * Locks that are free when requested share one connection. A waiter uses another connection for each key and keeps the
- * lock there. If a connection is lost, so are all locks on it. Mutual exclusion can break with several writers (Galera
+ * Locks that are free when requested share one connection. A waiter uses a separate connection per key, which then
+ * holds the lock. If a connection is lost, so are all locks on it. Mutual exclusion can break with several writers
+ * (Galera
  * or multi-primary, which are rejected), during a failover, or if a process pauses between its last check and a write,
  * so use the token (`fencing`).
  */

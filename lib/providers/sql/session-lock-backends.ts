@@ -16,7 +16,7 @@ import { purge, readUnusedFor } from './table/purge.js';
 
 /** One application's row locks. */
 export class RowLockBackend extends SqlBackend<Database> {
-  // On Postgres, readers would overtake a waiting writer, which could starve.
+  // On Postgres, readers would overtake waiting writers and could starve them.
   readonly capabilities: LockCapabilities = capabilitiesOf(this.settings, this.settings.source.database === 'mysql');
 
   constructor(
@@ -33,8 +33,8 @@ export class RowLockBackend extends SqlBackend<Database> {
 
   /**
    * Deletes rows that were created more than `unusedFor` ago (1 s to 24.8 days) and aren't locked. A row lock's last
-   * use isn't recorded, so its creation counts. Also deletes rows in the same table whose leases ended that long
-   * ago. Returns the number of deleted rows. If such a key is used again, the first lock costs one more statement, and
+   * use isn't recorded, so its creation time is used. Also deletes rows in the same table whose leases ended that long
+   * ago. Returns the number of deleted rows. If a deleted key is used again, the first lock costs one more statement, and
    * an attempt that doesn't wait may find the key busy while its row is being deleted.
    */
   async purge(options: PurgeOptions): Promise<number> {
@@ -89,7 +89,7 @@ function capabilitiesOf({ fencing }: SqlSettings, shared: boolean): LockCapabili
 
 /**
  * @param views the database views that show such locks to operators
- * @throws LockConfigError always: the database shows sessions, rows, and hashes, but not a namespace's keys
+ * @throws LockConfigError always, because the database shows sessions, rows, and hashes, but not a namespace's keys
  */
 function refuseList({ name: provider }: BackendContext, views: string): never {
   throw new LockConfigError(

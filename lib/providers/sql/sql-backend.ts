@@ -21,7 +21,7 @@ import { SqlRecords } from './table/records.js';
 
 // How long a crashed probe's lock stays busy, in ms. A probe normally takes a few ms.
 const PROBE_LEASE = 5_000;
-// How long startup waits for the probe, in ms. Longer than a crashed probe's lease.
+// How long startup waits for the probe, in ms. Must exceed a crashed probe's lease.
 const PROBE_WITHIN = 8_000;
 const PROBE = { key: 'probe', mode: 'exclusive' } as const;
 const LIMITED_PROBE = { key: 'limited-probe', mode: 'limited', limited: { limit: 1, weight: 1 } } as const;
@@ -30,12 +30,12 @@ type Probe = typeof PROBE | typeof LIMITED_PROBE;
 
 /** One request for one key, from the first call to the release. */
 export interface SqlRequest {
-  /** Requests the lock. A repeated call finds what an earlier one acquired. */
+  /** Requests the lock. A repeated call returns what an earlier one acquired. */
   acquire(): Promise<Grant | 'busy' | 'not-asked'>;
   /** How long the database has left a waiting request unanswered, in ms. */
   readonly unansweredFor?: number;
   renew(lease: number): Promise<RenewOutcome>;
-  /** Ends the request, whatever state it is in. */
+  /** Ends the request, whatever its state. */
   release(options: ReleaseOptions): Promise<ReleaseOutcome>;
 }
 
@@ -74,7 +74,7 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
     };
   }
 
-  /** Connects and acquires a probe lock, because otherwise a server on which every lock fails could pass startup. */
+  /** Connects and acquires a probe lock, because a server on which every lock fails could otherwise pass startup. */
   async connect(): Promise<void> {
     await this.operate('The database', async (database) => {
       // An observer must not leave probe rows in the table.
@@ -160,7 +160,7 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
     throw new Error('the test lock was acquired but could not be released');
   }
 
-  /** The database. Each call tries to connect until one succeeds. */
+  /** Resolves to the database. Calls try to connect until one succeeds. */
   protected database(): Promise<D> {
     this.#database ??= this.open().catch((error: unknown) => {
       this.#database = undefined;

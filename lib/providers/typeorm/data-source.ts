@@ -32,7 +32,7 @@ export type TypeOrmLockOptions = SqlLockOptions & {
 type OnDataSource = Pick<TypeOrmLockOptions, 'dataSource'>;
 
 const ADDRESS = {
-  // Don't show a string: it may be a URL with a password.
+  // Don't show strings, which may be URLs with passwords.
   dataSource: secret<DataSource>(
     'a TypeORM DataSource: pass new DataSource(options), or the one that Nest injects',
     // Check the options rather than the class, because there may be two copies of TypeORM.
@@ -94,7 +94,7 @@ function assertOpens(driver: unknown, part: string, name: string): void {
   );
 }
 
-/** Clients are created on the primary, as in TypeORM's own pool. */
+/** Creates clients for the primary, as TypeORM's own pool does. */
 function postgresSource(dataSource: DataSource): PostgresSource {
   let driver: PostgresDriver | undefined;
   return {

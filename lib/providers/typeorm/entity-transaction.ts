@@ -13,7 +13,7 @@ interface Runner extends QueryRunner {
 }
 
 /**
- * The nested transaction in which the code runs. All transactions share one storage, because on Node 20 each storage permanently slows down
+ * The nested transaction in which the code runs. All transactions share one AsyncLocalStorage, because on Node 20 each instance permanently slows down
  * every promise in the process.
  */
 const nestedIn = new AsyncLocalStorage<{ readonly of: EntityTransaction; readonly depth: number }>();
@@ -121,8 +121,8 @@ export class EntityTransaction extends LentTransaction {
  * The EntityManager of the transaction that holds the lock, for an exclusive {@link TypeOrmRowLockProvider} lock on one
  * key. It has the entities and subscribers of the provider's DataSource, once that DataSource is initialized.
  *
- * Writes through it are committed when the lock is released, and rolled back when the task under `withLock` or a decorator fails,
- * when the lock is lost, or when the process dies. Statements run one at a time. If the transaction was
+ * Writes through it are committed when the lock is released, and rolled back when the `withLock` task or decorated
+ * method fails, when the lock is lost, or when the process dies. Statements run one at a time. If the transaction was
  * not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'` is set, which you should avoid here).
  *
  * The transaction is READ COMMITTED. Don't end it yourself, and don't run anything in it that commits implicitly (DDL

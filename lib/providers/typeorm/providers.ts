@@ -84,8 +84,9 @@ export class TypeOrmVersionLockProvider implements LockProvider {
  * after the session guard (default 30 s) and knows that by then. A process that dies loses it immediately. Among
  * processes there is no strict order, but a waiter that has waited longer is usually next.
  *
- * Locks that are free when requested share one connection. A waiter uses a separate connection per key and holds its
- * lock there. If a connection is lost, so are all locks on it. Mutual exclusion can break with several writers (Galera
+ * Locks that are free when requested share one connection. A waiter uses a separate connection per key, which then
+ * holds the lock. If a connection is lost, so are all locks on it. Mutual exclusion can break with several writers
+ * (Galera
  * or multi-primary, which are rejected), during a failover, or if a process pauses between its last check and a write,
  * so use the token (`fencing`).
  */

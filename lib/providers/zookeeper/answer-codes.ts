@@ -6,7 +6,7 @@ export const NO_NODE = -101;
  * client.
  */
 const CLOSING: readonly number[] = [-115, -124];
-/** Refusals that a retry can't change. Quorum and quotas can change, so their codes are not listed. */
+/** Refusals that a retry can't change. The quorum and quotas can change, so their codes are not listed. */
 const DEFINITE: readonly number[] = [-6, -8, -102, -108, -114, -120];
 const NO_AUTH = -102;
 /** SESSION_EXPIRED and SESSION_MOVED. The next connect response shows which one it is. */

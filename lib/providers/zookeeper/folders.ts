@@ -7,14 +7,14 @@ const REMOVALS_PER_BATCH = 200;
 
 /**
  * The folders this process used recently. Each is a persistent node for one key. This process tries to remove idle
- * ones. The server rejects the removal while a folder has children; their processes remove it later. A process that finds
+ * ones. The server rejects the removal while a folder has children; the children's processes remove it later. A process that finds
  * a folder missing recreates it, so processes don't have to coordinate.
  */
 export class Folders {
   readonly #usedAt = new Map<string, number>();
   #sweeping = false;
 
-  /** Records a use. Returns whether the folder was used recently and so probably exists. */
+  /** Records a use of the folder. Returns whether it was used recently and so probably exists. */
   use(folder: string, now: number): boolean {
     const isKnown = this.#usedAt.delete(folder);
     this.#usedAt.set(folder, now);

@@ -17,7 +17,7 @@ export class Heartbeats {
     private readonly write: () => Promise<number>,
   ) {}
 
-  /** Sends a write after this call, or joins one that is about to be sent. Resolves to the time of that write. */
+  /** Sends a new write, or joins one that is about to be sent. Resolves to the time of that write. */
   next(): Promise<number> {
     this.#next ??= this.#beat();
     return this.#next;

@@ -7,7 +7,7 @@ import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 const TRIES = 10;
 
 /**
- * One request's node in the queue, from its creation to its removal, within one session.
+ * Manages one request's queue node, from creation to removal, within one session.
  *
  * Its name contains a unique id (Curator calls this "protected"), so the node can be found even if the reply to its
  * creation was lost.
@@ -23,14 +23,14 @@ export class LockNode {
     readonly session: Session,
     private readonly folders: Folders,
     private readonly folder: string,
-    /** `_c_<uuid>-` and the marker of the lock mode. */
+    /** `_c_<uuid>-` followed by the lock mode's marker. */
     private readonly prefix: string,
     private readonly clock: Clock,
     /** The folder's content. Default: the creating instance. */
     private readonly folderContent?: Buffer,
   ) {}
 
-  /** The name within the folder; empty until known. */
+  /** The node's name within the folder; empty until known. */
   get name(): string {
     return this.#name;
   }
@@ -83,8 +83,7 @@ export class LockNode {
   async find(onChange?: () => void): Promise<readonly string[] | null> {
     try {
       // An unanswered create may still be in flight. When the session moves to another connection, the servers close or
-      // reject the old one (3.8: `processConnectRequest`, `checkSession`), so every create that arrived precedes this
-      // write.
+      // reject the old one (3.8: `processConnectRequest`, `checkSession`), so any create that reached them precedes this write.
       if (!this.isThere) await this.session.heartbeat();
       const { session, folder } = this;
       const names = await session.client.children(folder, onChange);
@@ -115,7 +114,7 @@ export class LockNode {
 
   /**
    * Removes the node and resolves to whether it existed. If it rejects, call it again until it resolves or the session
-   * ends. A refusal is final and is rethrown without another request, because retries would only load the server.
+   * ends. A refusal is final and is rethrown without another request, because retries would only add load.
    */
   async remove(): Promise<'removed' | 'missing'> {
     if (this.#refusal) throw this.#refusal;

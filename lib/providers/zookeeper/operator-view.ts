@@ -46,7 +46,7 @@ export class OperatorView {
    * is consumed.
    */
   async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<LockInfo> {
-    // Otherwise, a server that lags behind its leader would miss the latest locks.
+    // Write first, or a server that lags behind its leader would miss the latest locks.
     await this.context.session.heartbeat().catch((error: unknown) => {
       throw this.context.unavailable(undefined, error);
     });
@@ -81,12 +81,12 @@ export class OperatorView {
       const [first] = holders;
       if (first === undefined) return null;
       const mode = recipe.modeOf(first);
-      // Each limited holder has its own token. The last one has the highest.
+      // Each limited holder has its own token; the last holder's is the highest.
       const latest = (mode === 'limited' && holders.at(-1)) || first;
       const stat = await session.client.stat(`${folder}/${latest}`).catch((error: unknown) => {
         throw this.context.unavailable(key, error);
       });
-      // It was removed between the two reads.
+      // The node was removed between the two reads.
       if (!stat) continue;
       const info: HeldKey['info'] = {
         key,

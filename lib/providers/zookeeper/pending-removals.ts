@@ -7,7 +7,7 @@ import { isFailure } from './zookeeper-client.js';
  * node remains until the session ends.
  *
  * Only the backend knows about these nodes. The core retries an unanswered release only while the lease may still be valid,
- * but a node lives as long as the session, which the other locks of the process keep alive. Also, the core never
+ * but a node lives as long as the session, which the process's other locks keep alive. Also, the core never
  * releases a request that resolved to `busy`.
  */
 export class PendingRemovals {

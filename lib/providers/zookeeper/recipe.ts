@@ -37,7 +37,7 @@ const MUTEX = 'lock-';
  * The node names in a lock's queue and their order, as defined by Apache Curator.
  *
  * A limited node has an exclusive node's marker after its limit and weight, so Curator treats it as exclusive.
- * Limited nodes enter in order while their total weight is at most their smallest limit. The holders are therefore
+ * Limited nodes are admitted in order while their total weight is at most their smallest limit. The holders are therefore
  * always the first nodes, and a holder stays a holder regardless of which nodes come and go. Every process computes the
  * same result from the same names.
  */
@@ -64,8 +64,7 @@ class Recipe {
     const mode = this.modeOf(own);
     if (mode === 'limited') return this.#limitedPosition(queue, index);
     const before = queue.slice(0, index);
-    // Curator's readers watch the first writer. Watching the last one before us saves wake-ups, because it leaves after
-    // the others.
+    // Curator's readers watch the first writer. Watching the last writer before us saves wake-ups, because it leaves after the others.
     const behind = mode === 'shared' ? before.findLast(keepsReadersOut) : before.at(-1);
     return behind
       ? { isHeld: false, behind: behind.name, first: own, isAwaited: false, holders: namesOf(holdersIn(queue)) }
@@ -119,8 +118,7 @@ class Recipe {
     return { name, mode: terms ? 'limited' : 'exclusive', terms, text: this.#textOf(name) };
   }
 
-  // As in Curator, a name without the marker is sorted by its whole text, so it comes after the digits if it begins
-  // with a letter.
+  // As in Curator, a name without the marker is sorted by its whole text, so it sorts after the digits if it begins with a letter.
   #textOf(name: string): string {
     return after(this.exclusive, this.shared === undefined ? name : after(this.shared, name));
   }

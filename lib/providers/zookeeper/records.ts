@@ -47,7 +47,7 @@ export class ZooKeeperRecords implements RecordStore {
   async *list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
     const { context } = this;
     const segments = await this.#operate('The list of records', async () => {
-      // Otherwise, a server that lags behind its leader would miss the latest records.
+      // Write first, or a server that lags behind its leader would miss the latest records.
       await context.session.heartbeat();
       return context.session.client.children(this.folder).catch((error: unknown) => {
         if (isFailure(error, 'no-node')) return [];

@@ -30,7 +30,7 @@ export class RequestContext {
     this.pendingRemovals = new PendingRemovals(backend.logger);
     this.holders = new SeenHolders(backend.instance, async (id, path = '') => {
       const node = await this.session.client.read(path);
-      // Fail, so that another node of the same instance is tried later.
+      // Throw so that another node of the same instance is tried later.
       if (!node) throw new Error('The holder has left.');
       return instanceNameIn(node.data, id) ?? id;
     });
@@ -65,7 +65,7 @@ export class RequestContext {
       : new LockUnavailableError(message, details);
   }
 
-  /** Why a request failed, as a clause for use in a sentence. */
+  /** Why a request failed, phrased as a clause. */
   reasonOf(cause: unknown): string {
     const why = this.#whyOf(cause);
     const words = why instanceof ZooKeeperFailure ? ` (${why.message})` : '';
@@ -73,7 +73,7 @@ export class RequestContext {
     return `ZooKeeper ${isFailure(why, 'misconfigured') ? 'cannot be reached' : 'did not respond'}${words}`;
   }
 
-  /** If a request got no response, the reason no session is up is more informative. */
+  /** If a request got no response, the reason why no session is up says more. */
   #whyOf(cause: unknown): unknown {
     return isFailure(cause, 'unanswered') ? (this.trouble ?? cause) : cause;
   }

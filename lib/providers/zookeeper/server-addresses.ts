@@ -1,4 +1,4 @@
-// Import the whole module, because applications may replace `dns.lookup`, as `net.connect` allows.
+// Import the whole module so that a replaced `dns.lookup` takes effect, as it does in `net.connect`.
 import dns from 'node:dns';
 import { isIP } from 'node:net';
 import { isError, safeText } from '../../api/cause.js';
@@ -21,7 +21,7 @@ export interface ServerAddress extends Server {
  * for all servers. Names are resolved again in every round, because pod addresses change.
  */
 export class ServerAddresses {
-  /** The number of addresses in this round, plus the names still being resolved. */
+  /** The number of addresses in this round plus the number of names still being resolved. */
   size = 1;
   /**
    * A lookup blocks a libuv thread until it completes, which may take half a minute, so there is only one lookup per name.
@@ -30,7 +30,7 @@ export class ServerAddresses {
   readonly #known = new Map<Server, readonly string[]>();
   /** Why a name has no addresses. */
   readonly #unresolved = new Map<Server, Error>();
-  /** This round's connection failures, by the address's displayed name. */
+  /** This round's connection failures, keyed by the address as displayed. */
   readonly #failures = new Map<string, Error>();
 
   constructor(
@@ -39,7 +39,7 @@ export class ServerAddresses {
   ) {}
 
   /**
-   * The addresses to try in this round. The order is random, so processes are spread across the servers, even after one fails.
+   * The addresses to try in this round. The order is random, to spread processes across the servers, even after one fails.
    *
    * @param last moved to the end
    * @param wait how long to wait for lookups, in ms
@@ -62,7 +62,7 @@ export class ServerAddresses {
   }
 
   failed(server: ServerAddress, error: Error): void {
-    // Delete it first so that the latest failure comes last.
+    // Delete the old entry first so that the latest failure comes last.
     this.#failures.delete(nameOf(server));
     this.#failures.set(nameOf(server), error);
   }

@@ -1,11 +1,11 @@
 import { validUntil } from '../../core/toolkit/validity.js';
 
 /**
- * The fraction of the timeout for which a session is guaranteed to live after an acknowledged write was sent.
+ * How long a session is guaranteed to live after an acknowledged write was sent, as a fraction of the timeout.
  *
  * Two thirds, because a follower reports its sessions to the leader only when it responds to the leader's pings, every half
  * tick, and not with the writes that it forwards (3.8: only `LearnerHandler` calls `touch`; `submitLearnerRequest` does
- * not). If it is cut off just after a write was acknowledged, its last report is half a tick old, and may have followed
+ * not). If it is cut off just after acknowledging a write, its last report is half a tick old, and may have followed
  * a pause in which we sent nothing. We send something every sixth of the timeout, so with sessions of at least two
  * ticks (the shortest that a server grants by default), at most a third of the timeout is lost. The worst case is three ticks, in which two pings pass.
  */
@@ -13,7 +13,7 @@ const GUARANTEED = 2 / 3;
 /** A pause longer than this fraction of the timeout means that the event loop was blocked or the process stopped. */
 const PAUSE = 1 / 4;
 /**
- * Within this fraction of the timeout, a follower responds to the leader's next ping: half a tick for a two-tick session.
+ * The fraction of the timeout within which a follower responds to the leader's next ping: half a tick for a two-tick session.
  */
 const REPORTED_WITHIN = 1 / 4;
 
@@ -54,7 +54,7 @@ export class SessionLifetime {
   }
 
   /**
-   * Called when a server has opened the session or taken it over. Both go through the leader, so the leader has seen
+   * Called when a server has opened the session or taken it over. Both operations go through the leader, so it has seen
    * the session since `at`.
    */
   connected(at: number, asleep: number): void {

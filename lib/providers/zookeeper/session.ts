@@ -20,7 +20,7 @@ export interface SessionListener {
   onExpired(session: Session): void;
   /** The servers rejected our credentials, so the session has ended for us. Its nodes remain until it times out. */
   onRefused(session: Session, cause: Error): void;
-  /** Called twelve times per timeout while the session is up, for work that must be retried. */
+  /** Called twelve times per timeout while the session is up, to retry unfinished work. */
   onPatrol(session: Session): void;
   /** Whether any request holds or awaits a lock, so the session must be kept alive. */
   isNeeded(): boolean;
@@ -58,7 +58,7 @@ export class Session implements ClientListener {
   #connections = 0;
   #writtenAt = -Infinity;
   #changedAt: number;
-  /** When the connection was lost, if there was one. */
+  /** When the last connection was lost, if any. */
   #downSince = 0;
   /** How many times in a row the servers have refused to create the session's own node, and when to try again. */
   #refusals = 0;
@@ -104,7 +104,7 @@ export class Session implements ClientListener {
   }
 
   /**
-   * How long a request has been unanswered, in ms; without a connection, the time since the last message from the servers.
+   * How long requests have gone unanswered, in ms, or, without a connection, the time since the last message from the servers.
    */
   get unansweredFor(): number {
     const now = this.clock.now();
@@ -152,7 +152,7 @@ export class Session implements ClientListener {
     const failures = (await Promise.allSettled(made)).map((outcome) =>
       outcome.status === 'rejected' ? (outcome.reason as unknown) : undefined,
     );
-    // We may lack permission to write to existing parents. Only the last node matters, along with the reason if it couldn't be created.
+    // We may lack permission to write to existing parents, so only a failure to create the last node matters.
     const last = failures.at(-1);
     if (isFailure(last, 'no-node')) throw failures.find((failure) => isFailure(failure, 'refused')) ?? last;
     if (last !== undefined && !isFailure(last, 'exists')) throw last;
@@ -198,7 +198,7 @@ export class Session implements ClientListener {
     this.#isConnected = true;
     this.#connections += 1;
     this.#lifetime.timeout = this.client.sessionTimeout;
-    // The leader has heard from the session since the previous change.
+    // The leader has heard from the session since the last connection change.
     this.#lifetime.connected(this.#changedAt, this.#asleep);
     this.#changedAt = this.clock.now();
     if (this.#state === 'down') this.#up();
@@ -242,7 +242,7 @@ export class Session implements ClientListener {
         return this.makePath(this.beats).then(make);
       })
       .catch((error: unknown) => {
-        // Created by an earlier attempt whose reply was lost.
+        // The node was created by an earlier attempt whose reply was lost.
         if (!isFailure(error, 'exists')) throw error;
       })
       .then(
@@ -270,7 +270,7 @@ export class Session implements ClientListener {
     } catch (error) {
       // An operator removed the node.
       if (!isFailure(error, 'no-node')) throw error;
-      // The error also came from the leader, but without the leader's time. An observer doesn't start jobs, so its own clock
+      // This error, too, came from the leader, but it lacks the leader's time. An observer doesn't start jobs, so its own clock
       // is good enough.
       if (this.isObserver) return this.clock.wallTime();
       await this.makePath(this.beats);
@@ -297,7 +297,7 @@ export class Session implements ClientListener {
     }
     if (!this.#isConnected) {
       // Servers silently reject a client that has seen later changes than they have. If they have lost their data, they
-      // will do so forever, so give up. No lock is held under the session by then.
+      // will do so forever, so give up. By then, the session no longer holds any locks.
       const timeout = this.timeout * (this.#state === 'down' ? GIVEN_UP : GIVEN_UP_UNUSED);
       if (this.#connections > 0 && now - this.#downSince >= timeout) this.onExpired();
       else if (now >= (this.client.tryUntil ?? Infinity)) this.#reconnect(now);

@@ -48,7 +48,7 @@ const ANY_VERSION = -1;
 const FLAGS: Record<NodeKind, number> = { persistent: 0, ephemeral: 1, 'ephemeral-sequential': 3 };
 const PERMISSIONS: Record<string, number> = { r: 1, w: 2, c: 4, d: 8, a: 16 };
 
-/** Requests are numbered from 1. At 300 locks a second, 31 bits last for a month. */
+/** Requests are numbered from 1. At 300 locks a second, 31 bits last a month. */
 const LAST_XID = 2 ** 31 - 1;
 const NOTIFICATION_XID = -1;
 const AUTH_XID = -4;
@@ -62,7 +62,7 @@ const SHORT_CONNECTION_MS = 1_000;
 /** How long a server may take to accept a connection and the session, because any server may hang. At most a quarter of the session timeout. */
 const CONNECT_TIMEOUT_MS = 2_000;
 /**
- * The first round takes at most this fraction of the startup timeout, even if all servers but the last hang. Each subsequent
+ * The first round takes at most this fraction of the startup timeout, even if all servers but the last hang. Each later
  * round gets twice as long, in case all servers are slow.
  */
 const FIRST_ROUND = 3 / 4;
@@ -104,13 +104,13 @@ export class SocketClient implements ZooKeeperClient {
   #misconfigured: ZooKeeperFailure | undefined;
   /** The latest response on this connection, if it was a refusal. */
   #refusal: ZooKeeperFailure | undefined;
-  /** Whether any request on this connection was answered with something other than a refusal. */
+  /** Whether this connection has returned any answer other than a refusal. */
   #isServed = false;
-  /** In the order sent, which is also the response order. */
+  /** Requests in the order sent, which is also their response order. */
   readonly #open: OpenRequest[] = [];
   /** This tick's requests, sent together because one packet is cheaper than several. */
   #unsent: Buffer[] = [];
-  /** Keyed by path. No path is watched for both content and children, because locks are one level below their folders. */
+  /** Callbacks by path. No path is watched for both content and children, because locks are one level below their folders. */
   readonly #watches = new Map<string, Set<() => void>>();
   readonly #content: Buffer;
   readonly #acl: readonly Field[];
@@ -220,7 +220,7 @@ export class SocketClient implements ZooKeeperClient {
         const isShort = this.context.clock.now() - this.#greetedAt < SHORT_CONNECTION_MS;
         this.#refusals = isShort && !this.#isServed ? this.#refusals + 1 : 0;
         // Resolve the names again, since their addresses may have changed. A second short connection in a row counts as
-        // a failed attempt instead. Otherwise, servers that drop every connection would be contacted without a pause.
+        // a failed attempt instead; otherwise, servers that drop every connection would be retried without a pause.
         isFresh = !isShort || !wasShort;
         wasShort = isShort;
       }

@@ -2,7 +2,7 @@ import { type ConnectionOptions, createSecureContext } from 'node:tls';
 import { isError, safeText } from '../../api/cause.js';
 import { ZooKeeperFailure } from './zookeeper-client.js';
 
-/** TLS options that Node parses before it connects. A valid key and a valid certificate may still not match. */
+/** TLS options that Node parses before it connects. A key and a certificate may be valid but not match each other. */
 const OPTIONS: readonly (readonly (keyof ConnectionOptions)[])[] = [
   ...(['passphrase', 'ca', 'cert', 'crl', 'ciphers', 'ecdhCurve', 'dhparam', 'sigalgs'] as const).map((name) => [name]),
   ...(['minVersion', 'maxVersion', 'secureProtocol', 'secureOptions'] as const).map((name) => [name]),
@@ -11,7 +11,7 @@ const OPTIONS: readonly (readonly (keyof ConnectionOptions)[])[] = [
   ['key', 'passphrase', 'cert'],
 ];
 
-/** The failure if Node can't even attempt a connection with these TLS options. */
+/** Returns the failure for TLS options that prevent any connection attempt. */
 export function tlsFault(tls: ConnectionOptions, cause: unknown): ZooKeeperFailure {
   const names = OPTIONS.find((each) => !isUsable(tls, each)) ?? [];
   const shown = names.filter((name, index) => index === 0 || name !== 'passphrase').map((name) => `"tls.${name}"`);

@@ -27,11 +27,11 @@ import { Session, type SessionListener } from './session.js';
 import { type ClientFactory, isFailure, ZooKeeperFailure } from './zookeeper-client.js';
 import { startTimeoutOf, type ZooKeeperSettings } from './zookeeper-options.js';
 
-/** How long `close` waits for releases, and then for the end of the session. */
+/** How long `close` waits for releases, and then for the session to end. */
 const CLOSE_TIMEOUT = 2_000;
 /** Backoff before the next session after the servers rejected one, in ms: a server may be temporarily misconfigured. */
 const REFUSED = { first: 5_000, most: 30_000 };
-/** The same backoff after several sessions in a row have expired early. After the first one, there is no delay. */
+/** The backoff after several sessions in a row have expired early. There is no delay after the first one. */
 const EXPIRED = { first: 250, most: 10_000 };
 
 /**
@@ -45,7 +45,7 @@ const EXPIRED = { first: 250, most: 10_000 };
  */
 const MOST_PATH_BYTES = 900_000;
 
-/** One application's locks: one session at a time, and its requests that hold or await locks. */
+/** One application's locks: its session (one at a time) and the requests that hold or await locks. */
 export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionListener {
   readonly capabilities: LockCapabilities;
   readonly casStore: CasStore;
@@ -63,7 +63,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
   #pathBytes = 0;
   #hasSession = false;
   #endConnect: ((isUp: boolean) => void) | undefined;
-  /** While false, the result of `connect` tells the core about the connection. */
+  /** While false, the core learns about the connection from the result of `connect`. */
   #hasConnected = false;
   #isClosing = false;
   /** The last refusal that was logged or thrown. Reset after a session that lived long enough. */
@@ -205,8 +205,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     if (isFirst) this.context.emit({ type: 'unavailable', cause });
     if (!isFailure(cause, 'refused', 'misconfigured') || this.#reported === cause.message) return;
     this.#reported = cause.message;
-    // The core logs the first cause of an outage, but servers often reject us only after they have closed the
-    // connection.
+    // The core logs the first cause of an outage, but servers often reject us only after closing the connection.
     if (!isFirst) this.context.logger.warn(`Lock provider "${this.context.name}": ${safeText(cause.message)}`);
   }
 
@@ -264,7 +263,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
       this.#open(session.another());
     };
     this.#retry = this.context.clock.setTimer(open, delay, true);
-    // Wake the waiters: they have lost their position in the queue, and their callers can be given a reason.
+    // Wake the waiters: they have lost their positions in the queue, and their callers can now be told why.
     for (const own of this.#requests) own.recheck();
   }
 

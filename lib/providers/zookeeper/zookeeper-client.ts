@@ -6,14 +6,14 @@ export interface ZooKeeperClient {
   readonly sessionTimeout: number;
   /** When the last response arrived. */
   readonly heardAt: number;
-  /** When the server began leaving requests unanswered; undefined if all have been answered. */
+  /** When the server stopped answering requests; undefined if all have been answered. */
   readonly silentSince: number | undefined;
   /**
    * Deadline of the current connection attempt or name lookup. After that, `reconnect` moves on to the next server.
    * Undefined while connected and between two attempts.
    */
   readonly tryUntil: number | undefined;
-  /** How many addresses the connect string resolves to, as far as known. */
+  /** How many addresses the connect string is known to resolve to. */
   readonly addresses: number;
 
   /** Connects, and reconnects automatically until `close`. */
@@ -93,7 +93,7 @@ export interface ClientListener {
    * attempt
    */
   onDisconnected(cause: ZooKeeperFailure): void;
-  /** The session has ended, and so has this client. */
+  /** The session has ended, and this client has stopped. */
   onExpired(): void;
   /** The server rejected this client and closed the session. The client has stopped. */
   onRefused(cause: Error): void;
@@ -107,12 +107,12 @@ export type ClientFactory = (listener: ClientListener) => ZooKeeperClient;
  * - `no-node`, `exists`, `not-empty`, `changed`: the state of the tree.
  * - `refused`: an ACL, a quota, or a limit.
  * - `unanswered`: it is unknown whether the operation was executed.
- * - `misconfigured`: our own options. Nothing was sent.
+ * - `misconfigured`: our own options are invalid. Nothing was sent.
  */
 export type FailureKind = 'no-node' | 'exists' | 'not-empty' | 'changed' | 'refused' | 'unanswered' | 'misconfigured';
 
 export class ZooKeeperFailure extends Error {
-  /** Whether every server would refuse the operation again. */
+  /** Whether all servers would refuse the operation again. */
   readonly isDefinite: boolean;
 
   constructor(

@@ -45,7 +45,7 @@ export interface ZooKeeperLockProviderOptions {
   readonly tls?: ConnectionOptions | boolean | undefined;
   /**
    * How long a process may be silent before ZooKeeper frees its locks. The server may impose a different timeout
-   * (by default between 2 and 20 of its ticks), which then applies. Default 20 s, at least 200 ms and at most 24.8 days.
+   * (by default, between 2 and 20 of its ticks). Default 20 s, at least 200 ms and at most 24.8 days.
    */
   readonly sessionTimeout?: ConfiguredDuration | undefined;
   /**
@@ -158,7 +158,7 @@ function readConnectString(
   if (typeof given !== 'string') return undefined;
   const [list = '', ...parts] = given.split('/');
   const path = parts.length === 0 ? '' : `/${parts.join('/')}`.trim();
-  // The Java client also ignores blanks and empty addresses, such as one after a trailing comma left by a template.
+  // Like the Java client, ignore blanks and empty addresses, such as one left by a template's trailing comma.
   const addresses = list.split(',').flatMap((address) => address.trim() || []);
   const servers = addresses.flatMap((address) => readServer(address) ?? []);
   if (servers.length === 0 || servers.length < addresses.length) return undefined;

@@ -14,7 +14,7 @@ import { isFailure, noConnection, ZooKeeperFailure } from './zookeeper-client.js
  */
 const POLL_INTERVAL_MS = 1_000;
 
-/** The size of a node's path, excluding its folder and marker: `/_c_<uuid>-`, 10 digits, and the length. */
+/** The size of a node's path, excluding its folder and marker: `/_c_<uuid>-`, 10 digits, and the length prefix. */
 const REST_OF_PATH = 55;
 
 /** The outcome of evaluating the queue. */
@@ -34,7 +34,7 @@ export class ZooKeeperRequest {
   #acquiring: Promise<unknown> = Promise.resolve();
   #wake: () => void = () => undefined;
   #unwatch: () => void = () => undefined;
-  /** The connection on which a watch on our own node was set. */
+  /** The connection on which we set a watch on our own node. */
   #guardedOn = 0;
 
   /** @param onGone called when nothing is left on the servers */
@@ -69,7 +69,7 @@ export class ZooKeeperRequest {
         else reject(this.context.unavailable(request.key, noConnection()));
         this.#wake();
       };
-      // Listens only once the request is queued. Creating a signal is expensive, and a free lock doesn't need one: until then, each step is short.
+      // Listens only once the request is queued: creating a signal is expensive, a free lock doesn't need one, and the steps before that are short.
       const listen = () => {
         if (signal) return;
         signal = request.signal;
@@ -270,7 +270,7 @@ export class ZooKeeperRequest {
     if (this.#guardedOn === connection) return true;
     const stat = await node.session.client.read(node.path, () => {
       this.#guardedOn = 0;
-      // The node may have just been written to.
+      // The node may have been written to, not removed.
       this.#guard().catch(() => undefined);
     });
     if (stat) this.#guardedOn = connection;

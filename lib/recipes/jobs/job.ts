@@ -13,12 +13,12 @@ import type { Schedule } from './schedule.js';
 
 /** How long a request for a record is retried while the backend does not respond, in ms. */
 export const RECORD_TIMEOUT = 5_000;
-/** The same limit for recording a run's end. The run's lock is kept until then. */
+/** How long recording a run's end is retried, in ms, with its lock still held. */
 const END_TIMEOUT = 1_000;
 /** The pause between two polls of a busy lock, in ms. */
 const POLL = { first: 50, most: 250 };
 const WARNED_EVERY = 3_600_000;
-/** If a key's due times differ by less than this, in ms, they are meant to be the same. */
+/** Due times of a key that differ by less than this, in ms, are meant to be the same. */
 const ONE_DUE = 1_000;
 
 /** When each warning was last logged, for all jobs: they share one clock, and `runOnce()` keys may come from data. */
@@ -54,11 +54,11 @@ export interface Run {
   readonly lock: GrantedLock;
   /** `undefined` for a run without a tick. */
   readonly record: JobRecord | undefined;
-  /** The task, followed by the record of its end, which is written while the lock is still held. */
+  /** Wraps the task so that its end is recorded while the lock is still held. */
   recorded<T>(task: Task<T>): Task<T>;
 }
 
-/** A tick that was not started here, the reason, and the record that says so. */
+/** Why a tick was not started here, and the record that says so. */
 interface Skipped {
   readonly skipped: SkipReason;
   readonly record: JobRecord | undefined;
@@ -75,7 +75,7 @@ export class Job {
   #hasWarnedOfZone = false;
 
   /**
-   * @param plan for a lock that is neither waited for nor retained
+   * @param plan for a lock with `wait: 0` and no `minHold`
    * @throws LockConfigError for a provider without records
    */
   constructor(
@@ -115,8 +115,8 @@ export class Job {
         return { skipped, record };
       }
       const isLast = clock.now() >= deadline || manager.stopping.aborted;
-      // A run records its end before it releases the lock, so the lock isn't requested until then. But the run may be
-      // abandoned, hence the first and last polls.
+      // A run records its end before it releases the lock, so the lock isn't requested until then, except by the first
+      // and last polls, because the run may be abandoned.
       if (round === 0 || isLast || record?.state !== 'running') lock ??= await this.tryLock();
       if (lock) {
         const found = await this.startUnder(lock, seen, tick, schedule);
@@ -141,7 +141,7 @@ export class Job {
   }
 
   /**
-   * Starts a tick under the job's lock, as its next attempt if an earlier run's process is gone.
+   * Starts a tick under the job's lock, or its next attempt if an earlier run's process is gone.
    * If the record has changed since it was read, nothing starts, and the promise resolves to the current record.
    *
    * @throws like {@link startTick}; the lock is then released
@@ -218,7 +218,7 @@ export class Job {
   }
 
   /**
-   * Warns if instances pass the time of the call as the due time, so each call counts as its own run.
+   * Warns if instances pass the time of the call as the due time, which makes each call its own run.
    */
   #checkDue(tick: number, record: JobRecord | undefined, schedule: Schedule | undefined): void {
     if (record === undefined || record.schedule !== null || schedule) return;

@@ -19,8 +19,8 @@ export interface MissingRunOptions {
 }
 
 /**
- * Finds the ticks of a job that no process has started (`catchUp`) and the runs whose process has crashed
- * (`afterCrash`), and runs them, as the options specify, until the application stops.
+ * Until the application stops, finds and runs a job's ticks that no process has started (`catchUp`) and its runs whose
+ * process has crashed (`afterCrash`), as the options specify.
  */
 export class MissingRuns {
   /** Whether the scheduler currently fires the job: a job that is stopped or hasn't started yet is not run. */
@@ -54,7 +54,7 @@ export class MissingRuns {
   }
 
   /**
-   * Checks again after one lease, which is how long a crashed process's lock is kept. Processes don't all check at once.
+   * Checks again after one lease, which is how long a crashed process's lock is kept. The delay varies across processes.
    */
   lookLater(): void {
     const { core, settings } = this.job.plan;
@@ -62,7 +62,7 @@ export class MissingRuns {
   }
 
   /**
-   * All processes first write back a tick that the backend has lost, so none of them repeats a run that took place.
+   * All processes first write back any tick that the backend has lost, so none of them repeats an earlier run.
    */
   #onRecovered(): void {
     const { manager, stored, plan } = this.job;
@@ -146,7 +146,7 @@ export class MissingRuns {
         await lock.releaseAfterTask(false);
       }
     }
-    // Check again for runs that have been missed since, and for changes recorded by another process.
+    // Check again for newly missed runs and for changes recorded by another process.
     this.#lookIn(0);
   }
 
@@ -182,7 +182,7 @@ export class MissingRuns {
     } else if (started.skipped !== 'done') this.lookLater();
   }
 
-  /** Counts ticks as missed only from now on, because nothing is known about runs on this schedule. */
+  /** Counts ticks as missed only from now on, because nothing is known about earlier runs on this schedule. */
   async #recordBaseline(seen: Seen, tick: number, { text }: Schedule): Promise<void> {
     const { stored, plan } = this.job;
     const { core } = plan;

@@ -18,7 +18,7 @@ export interface Seen {
   readonly impossibleTick: number | undefined;
 }
 
-/** The record of one job, as stored on its backend and as known to this process. */
+/** One job's record, as stored on its backend and as known to this process. */
 export class JobRecordClient {
   readonly #store: RecordStore;
   /**
@@ -169,7 +169,8 @@ function recordsOf({ backend, name }: ProviderCore): RecordStore {
  * The order of a job's records: by tick, then attempt, then start before end. Negative if `one` comes
  * before `other`.
  *
- * Each process knows only some records. After data loss, the latest known to any process counts; otherwise, an ended run would be started again.
+ * Each process knows only some records. After data loss, the latest record known to any process counts; otherwise, a
+ * finished run would be started again.
  */
 function compareRecords(one: JobRecord, other: JobRecord): number {
   return one.tick - other.tick || one.attempt - other.attempt || Number(isOver(one)) - Number(isOver(other));

@@ -8,7 +8,7 @@ export interface Schedule {
   readonly text: string;
   /** The latest tick at or before this time, or `undefined` if there is none. */
   latest(time: number): number | undefined;
-  /** The first tick after this tick, or after a time before all ticks; `undefined` if there is none. */
+  /** The first tick after the given tick (or a time before all ticks); `undefined` if there is none. */
   next(tick: number): number | undefined;
 }
 
@@ -84,7 +84,7 @@ class CronSchedule implements Schedule {
   readonly text: string;
   readonly #cron: InstanceType<CronTimeClass>;
   readonly #zone: Zone;
-  /** The last result of {@link latest}: the next result is near it. */
+  /** The last result of {@link latest}, which is close to the next one. */
   #known = Infinity;
 
   constructor(
@@ -112,14 +112,14 @@ class CronSchedule implements Schedule {
     try {
       found = this.#cron.getNextDateFrom(new Date(tick), this.zoneName);
     } catch {
-      // Not due within 8 years.
+      // There is no tick within 8 years.
       return undefined;
     }
     const at = found.toMillis();
     if (at > tick) return at;
     // In summer, luxon resolves a local time in a repeated hour to its first occurrence, which has already passed.
     const again = at + (this.#zone.offset(at) - this.#zone.offset(tick)) * MINUTE;
-    // An equal or earlier tick would make the search loop forever.
+    // A tick that isn't later would make the search loop forever.
     return again > tick ? again : undefined;
   }
 

@@ -61,8 +61,9 @@ export class ScheduledJob extends Job implements LocalJob {
   }
 
   /**
-   * Starts a call's run: the one already started for it, or the run of the latest tick by this process's clock, unless
-   * a process has already started that one. Resolves to `undefined` if the call is skipped. A failed task is not run
+   * Resolves to a call's run: the one already started for it, or one for the latest tick by this process's clock,
+   * unless a process has already started that tick. Resolves to `undefined` if the call is skipped. A failed task is
+   * not run
    * again.
    *
    * @throws LockUnavailableError if the backend does not respond; LockConfigError while the schedule is not known here

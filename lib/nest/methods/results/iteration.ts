@@ -24,7 +24,7 @@ export function lockedIteration(method: DeclaredMethod, original: Method): Metho
  * After a `return()` during a step, JavaScript lets a generator continue to its next `yield`. Such a `return()` therefore ends
  * the wait for the lock, or aborts the lock's signal, so that the body can end.
  *
- * @param start returns the iterable, under the lock
+ * @param start called under the lock; returns the iterable
  */
 export function iterated(method: DeclaredMethod, self: unknown, args: readonly unknown[], start: () => unknown): Steps {
   const leaving = new AbortController();

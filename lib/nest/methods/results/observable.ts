@@ -7,7 +7,7 @@ import { type CallLock, lockCall } from '../method-call.js';
 import { keepRequestStreams } from '../streams.js';
 
 /**
- * Checks whether the last value is still being sent (a file, a response). The lock is held until the returned promise settles.
+ * Checks whether the last value (a file, a response) is still being sent. The lock is held until the returned promise settles.
  */
 type StillSending = (lastValue: unknown) => Promise<void> | undefined;
 
@@ -66,7 +66,7 @@ function underLock(
   return new Observable((subscriber) => {
     let last: unknown;
     let sending: Promise<void> | undefined;
-    // An `onLost` handler's result follows the values, which have been sent by then.
+    // The values have already been sent, so an `onLost` handler's result follows them.
     let answer: Observable<unknown> = EMPTY;
     const policy: OnLoss<unknown> =
       typeof onLost === 'function'

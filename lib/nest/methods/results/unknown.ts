@@ -86,7 +86,7 @@ async function awaited(
   }
 }
 
-/** Releases the lock of a function that only returned a generator. */
+/** Thrown to release the lock of a function that only returned a generator. */
 class NotStarted extends Error {
   constructor(readonly steps: unknown) {
     super('The generator has not started.');

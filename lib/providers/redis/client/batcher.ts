@@ -29,23 +29,23 @@ export interface Operation {
 // Client and server work in parallel only if the pending operations are split across several calls. With 64 in flight, 16 per call was the
 // fastest of 8, 16, 32, and 64 (2.2 times the raw client's speed; with 64 per call, 1.45 times).
 //
-// Weights are integers. Storing the first fraction in a request made V8 discard the optimized code of every function that reads requests.
+// Weights are integers, because storing the first fraction in a request made V8 discard the optimized code of every function that reads requests.
 const CALL_CAPACITY = 32_000;
 
-/** The weight of an acquire or a release: 16 per call. */
+/** The weight of an acquire or a release; 16 fit in a call. */
 export const HEAVY = CALL_CAPACITY / 16;
-/** The weight of a renewal: 256 per call. 10,000 renewals in one call stalled the server for 34 ms. */
+/** The weight of a renewal; 256 fit in a call. 10,000 renewals in one call stalled the server for 34 ms. */
 export const LIGHT = CALL_CAPACITY / 256;
-/** The weight of a poll by a queued request: 1,000 per call, so a process with 100 waiters sends one command a second. */
+/** The weight of a poll by a queued request; 1,000 fit in a call, so a process with 100 waiters sends one command a second. */
 export const POLL = CALL_CAPACITY / 1_000;
 
-/** The error of a strict server, such as Dragonfly, for a script that touches a key that the call doesn't declare. */
+/** The error from a strict server, such as Dragonfly, when a script touches a key that the call doesn't declare. */
 const UNDECLARED = /\bundeclared key/i;
 
 /** The reply to an operation linked to an unsuccessful acquire. */
 export const NOT_RUN = 'n';
 
-/** How many locks one call inspects for operators: 0.4 ms of server time on a busy machine. */
+/** How many locks one call inspects for operators (0.4 ms of server time on a busy machine). */
 export const INSPECTIONS_PER_CALL = 32;
 /** The weight of one inspection. */
 export const INSPECTION = CALL_CAPACITY / INSPECTIONS_PER_CALL;
@@ -68,12 +68,12 @@ export function scriptOf(text: string, undeclaredKeys?: Script['undeclaredKeys']
 }
 
 /**
- * Cluster: handles the error for a call that did not run because another server has the keys. The promise resolves when
+ * In a Cluster, handles the error for a call that didn't run because another server has the keys. The promise resolves when
  * the call may be resent; `undefined` means it must not be. `sentAt` is when the call was first sent.
  */
 export type Redirect = (error: Error, sentAt: number) => Promise<void> | undefined;
 
-/** A call that is sent again because a server rejected it without running it. */
+/** A call that is resent because a server rejected it without running it. */
 interface Resent {
   readonly firstSentAt: number;
   readonly withText: boolean;
@@ -89,8 +89,8 @@ export class Batcher {
   /** The connection to the server that currently has these locks. Set by the batcher's owner. */
   connection: CommandSender | undefined;
   /**
-   * Whether calls declare every key that the script touches. Set once the server has rejected a call that did not. This
-   * isn't the default, because calls take 6 to 10 % longer, and a Cluster would refuse to renew a lock in a migrating
+   * Whether calls declare every key that the script touches. Set once the server has rejected a call that didn't. This
+   * isn't the default, because such calls take 6 to 10 % longer, and a Cluster would refuse to renew a lock in a migrating
    * slot if the lock has no queue.
    */
   #declaresAll = false;
@@ -159,7 +159,7 @@ export class Batcher {
     }
     for (let next = 0; next < operations.length;) {
       const sent: Operation[] = [];
-      // Taken before encoding, because leases run from this time, and all ages in a call must refer to the same moment.
+      // Read the clock before encoding: leases run from this time, and all ages in a call must be relative to it.
       const sentAt = this.clock.now();
       const args = [script, '', this.counter];
       const values = [this.process];
@@ -199,7 +199,7 @@ export class Batcher {
     sentAt: number,
     resent: Resent | undefined,
   ): void {
-    // Read now: several calls may be in flight when the first one discovers that the server is strict, and each must be sent again.
+    // Read this now: several calls may be in flight when the first one discovers that the server is strict, and all must be resent.
     const mayDeclareMore = !this.#declaresAll && this.script.undeclaredKeys !== undefined;
     const onFailure = (error: unknown) => {
       if (mayDeclareMore && isUndeclared(error)) this.#declareAll(operations, sentAt, resent);
@@ -209,7 +209,7 @@ export class Batcher {
       resent?.withText ? 'eval' : 'evalsha',
       args,
       (reply) => {
-        // The server may have been demoted. If so, it loses what it has just granted.
+        // The server may have been demoted. If so, it loses the locks it has just granted.
         if (this.connection === connection) this.#deliver(operations, reply, sentAt, mayDeclareMore);
         else onFailure(new Error('The lock moved to another server before this one replied.'));
       },
@@ -259,11 +259,11 @@ export class Batcher {
     }
     // Notices come first, so a request that was granted in this call is never reported as waiting.
     for (let index = operations.length; index < reply.length; index += 1) this.onNotice(String(reply[index]), sentAt);
-    // If nothing is in flight, the server idles until the next call. So we deliver half of the replies, send what follows from them, and only
-    // then deliver the rest; from then on, client and server work in parallel. (With 4 to 16 callers, 1.3 to 1.4 times
-    // as many cycles.) We skip this after a handoff to a waiter in this process: all waiters here could have had the
-    // lock before the release's reply was delivered, and a caller that returns immediately would miss every other
-    // round.
+    // If nothing is in flight, the server idles until the next call. So we deliver half of the replies, send the
+    // resulting operations, and only then deliver the rest; from then on, client and server work in parallel. (With 4
+    // to 16 callers, this runs 1.3 to 1.4 times as many cycles.) We skip this after a handoff to a waiter in this
+    // process: all waiters here could have had the
+    // lock before the release's reply was delivered, and a caller that reacquires immediately would miss every other round.
     const { length } = operations;
     // Don't split a chain: its caller would have to cancel the unanswered acquires in another call.
     const middle = Math.ceil(length / 2);
@@ -278,7 +278,7 @@ export class Batcher {
     const rest = () => {
       this.#settle(operations, reply, sentAt, mayDeclareMore, half, length);
     };
-    // Wait two ticks, to run after the flush that the first half has queued.
+    // Wait two ticks, so this runs after the flush that the first half queued.
     nextTick(() => {
       nextTick(rest);
     });

@@ -24,7 +24,7 @@ type OnFailure = (error: unknown) => void;
 
 /** Reacts to the state of a connection. */
 export interface ConnectionListener {
-  /** The connection is ready for commands: for the first time, or again. */
+  /** The connection is ready for commands, initially or after a reconnect. */
   onUp(): void;
   /** The connection was lost. The outcome of every command in flight is unknown. */
   onDown(cause: unknown): void;
@@ -33,13 +33,13 @@ export interface ConnectionListener {
 /**
  * A connection for commands, which reconnects when the server falls silent.
  *
- * A frozen server or a network outage doesn't close the socket. So the connection is replaced if commands are in flight and no reply has arrived
+ * A frozen server or a network outage doesn't close the socket. So we replace the connection if commands are in flight and no reply has arrived
  * for `commandTimeout` ms.
  *
  * A connection counts as up only after the server has reported the connection's client id. With that id, the next connection can kill this one at the
- * server, so commands still buffered there can't run late. That costs a round trip per connection, and nothing per command.
+ * server, so commands still buffered there can't run late. This costs one round trip per connection and nothing per command.
  *
- * A connection to a replica does not count as up, because replicas reject writes. Otherwise, each reconnect would end the outage and each
+ * A connection to a replica doesn't count as up, because replicas reject writes. Otherwise, each reconnect would end the outage and each
  * command would start it again.
  */
 export class CommandConnection extends OpenConnection implements CommandSender {
@@ -155,7 +155,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     if (this.#up) this.#drop(cause);
   }
 
-  /** Waits for the commands in flight, for up to `commandTimeout` ms, and closes. */
+  /** Waits up to `commandTimeout` ms for the commands in flight, then closes. */
   async close(): Promise<void> {
     if (this.#up && this.#flight.commands > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
     this.#up = false;
@@ -174,7 +174,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   /** Sends the first commands on a new connection. */
   protected onReady(): void {
     this.#wasReady = true;
-    // Done first, because commands from a lost connection that the server has not read yet must not run after ours.
+    // Do this first: commands from a lost connection that the server hasn't read yet must not run after ours.
     for (const identity of this.#lost) this.#kill(identity);
     try {
       this.#identify();
@@ -210,7 +210,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   /** Opens the connection unless the server is a replica. If `INFO` is refused, the first write reveals the problem. */
   #checkRole(): void {
     if (this.settings.topology === 'cluster' || this.settings.topology === 'voter') {
-      // A Cluster replica redirects us, and a Redlock node that rejects writes counts as failed.
+      // No check needed: a Cluster replica redirects us, and a Redlock node that rejects writes counts as failed.
       this.#open();
       return;
     }
@@ -292,7 +292,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   }
 
   /**
-   * Kills our lost connection at the server. Otherwise, an acquire that the server has not read yet could run after the release we send
+   * Kills our lost connection at the server. Otherwise, an acquire that the server hasn't read yet could run after the release we send
    * now, and hold the lock for a request that has ended. (A generation number in each command would do the same, but at
    * a cost per command.) The id and the address must both match, because ids start over when a server is
    * restarted or replaced. If the ACL denies the
@@ -327,7 +327,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
       if (silent < commandTimeout) this.#listen(Math.max(1, Math.ceil(commandTimeout - silent)));
       else if (this.#suspected) this.#drop(new Error(`The server did not respond for ${Math.round(silent)} ms.`));
       else {
-        // After the event loop was blocked, timers run before sockets are read, so let replies that have arrived be read first. node-redis
+        // After the event loop was blocked, timers run before sockets are read, so first let replies that have arrived be read. node-redis
         // writes from setImmediate and may not even have sent the command, so allow for a round trip.
         this.#suspected = true;
         this.#listen(REPLY_GRACE);
@@ -348,8 +348,9 @@ export class CommandConnection extends OpenConnection implements CommandSender {
 }
 
 /**
- * The commands sent on one connection. ioredis still reads replies from the half-closed socket after we have dropped the
- * connection; node-redis does not. A server that hung and wakes up would confirm locks that another server has since granted, so
+ * The commands sent on one connection. ioredis still reads replies from the half-closed socket after we drop the
+ * connection; node-redis doesn't. A server that hung and wakes up would confirm locks that another server has since
+ * granted, so
  * such a reply counts as a failure.
  */
 interface Flight {

@@ -8,10 +8,10 @@ const LONGEST_KEY = 512;
 const NEEDS_ESCAPE = /[~}\p{Cc}\p{Surrogate}]/u;
 const ESCAPED = new RegExp(NEEDS_ESCAPE, 'gu');
 
-/** Encodes a key. Different keys always differ when encoded, and most of them stay readable. */
+/** Encodes a key. Different keys always have different encodings, and most stay readable. */
 export function encodeKey(key: string): string {
   if (key.length > LONGEST_KEY) {
-    // UTF-16, because in UTF-8 lone surrogates would collide. No escape produces `~~`.
+    // Hash as UTF-16, because lone surrogates would collide in UTF-8. No escape produces `~~`.
     return `~~${createHash('sha256').update(Buffer.from(key, 'utf16le')).digest('hex')}`;
   }
   return encodeCharacters(key);

@@ -16,7 +16,7 @@ import {
 } from './redis-connection.js';
 
 /*
- * The parts of ioredis (5 or 6) that this package uses. The types are structural, so either version works, as does the application's own copy.
+ * The parts of ioredis (5 or 6) that this package uses. The types are structural, so they fit either version and the application's own copy.
  */
 
 /** An ioredis client for a single server or for Sentinel. */
@@ -65,8 +65,8 @@ export interface Ioredis {
  * The settings that our connections override.
  *
  * Commands are never sent twice or kept for later, because after a reconnect they would run for a request that has ended. By default, ioredis
- * resends unanswered commands: it ran a lost `SET NX` twice (measured), and the second reply reported our own key as busy. A command
- * without a reply has an unknown outcome, and the request is sent again under its id.
+ * resends unanswered commands: it ran a lost `SET NX` twice (measured), and the second reply reported our own key as
+ * busy. If a command gets no reply, its outcome is unknown, so the request is resent under its id.
  *
  * `commandTimeout` and `socketTimeout` are off because ioredis arms a timer per command for them. `CommandConnection` has one timer for all
  * commands.
@@ -90,7 +90,7 @@ const HARDENED = {
   keyPrefix: '',
   stringNumbers: false,
   replyMapping: 'legacy',
-  // CLIENT SETINFO is useful only for monitoring and needs an additional permission.
+  // CLIENT SETINFO is only for monitoring and needs an extra permission.
   disableClientInfo: true,
   // `CommandConnection` reads the replies and decides when to reconnect.
   reconnectOnError: undefined,
@@ -99,7 +99,7 @@ const HARDENED = {
 function hardenedFor(random: Random, timeout: number): object {
   const connectTimeout = connectTimeoutFor(timeout);
   const pauseBefore = (times: number) => backOff(random, times);
-  // A Sentinel may freeze too, and by default ioredis waits for its replies forever.
+  // A Sentinel can freeze too, and by default, ioredis waits forever for its replies.
   return {
     ...HARDENED,
     ...{ connectTimeout, sentinelCommandTimeout: connectTimeout, retryStrategy: pauseBefore },
@@ -110,7 +110,7 @@ function hardenedFor(random: Random, timeout: number): object {
   };
 }
 
-/** Makes connections to `client()`'s server, which may be silent for `timeout` ms. */
+/** Makes connections to `client()`'s server, tolerating `timeout` ms of silence. */
 export function ioredisConnections(client: () => IoredisClient, random: Random, timeout: number): Connect {
   const hardened = hardenedFor(random, timeout);
   return () => ownConnection(() => client().duplicate(hardened));
@@ -137,7 +137,7 @@ function ownConnection(duplicate: () => IoredisConnection): RedisConnection {
 /**
  * Reads the client's current options for each connection attempt. A duplicate copies them only when it is made, and
  * ioredis doesn't accept a function for the password, so applications that rotate it (an IAM token lives for 15
- * minutes) change the options of their client.
+ * minutes) update their client's options.
  */
 function refreshOptions(connection: IoredisConnection, current: () => object | undefined): void {
   const { options } = connection;
@@ -208,12 +208,12 @@ async function find(client: () => IoredisCluster, random: Random, timeout: numbe
       slotsRefreshInterval: undefined,
       slotsRefreshTimeout: timeout,
       shardedSubscribers: false,
-      // ioredis 5 does not merge these with the client's own options.
+      // ioredis 5 doesn't merge these options with the client's.
       redisOptions: { ...nodeOptions(), connectTimeout: timeout, commandTimeout: timeout, disableClientInfo: true },
     });
   const finder = duplicateOf(duplicate, ['connect', 'disconnect', 'nodes', 'on']);
   let cause: unknown;
-  // The error of the last node that failed, because the client's own error lacks details.
+  // The error from the last node that failed; the client's own error lacks details.
   finder.on('node error', (error) => {
     cause = error;
   });

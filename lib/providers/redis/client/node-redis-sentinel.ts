@@ -72,7 +72,7 @@ class Sentinels {
     const socket = { ...this.options.nodeClientOptions?.socket, ...natted(master, this.options.nodeAddressMap) };
     const client = await link.open(() => this.#node.duplicate(hardened(socket, this.timeout, link)));
     const info = await client.sendCommand(['INFO', 'replication']).catch((error: unknown) => {
-      // Without permission for INFO, the first lock reveals the problem.
+      // If INFO is denied, the first lock request reveals a replica.
       if (error instanceof Error && error.message.startsWith('NOPERM')) return '';
       throw error;
     });
@@ -81,7 +81,7 @@ class Sentinels {
     }
   }
 
-  /** Finds the master. The link ends when a Sentinel announces another one. */
+  /** Finds the master. The link ends when a Sentinel announces another master. */
   async #find(link: NodeRedisLink): Promise<Address> {
     let master: Address | undefined;
     let cause: unknown;
@@ -96,7 +96,7 @@ class Sentinels {
       await client.subscribe('+switch-master', (message) => {
         const [group, , , host = '', port] = message.split(' ');
         const next = { host, port: Number(port) };
-        // A late message may announce the master that we have already found.
+        // A late message may announce the master we've already found.
         if (group !== name || (master && nameOfAddress(next) === nameOfAddress(master))) return;
         link.end(new Error(`Sentinel reports a failover: ${nameOfAddress(next)} is now the master.`));
       });

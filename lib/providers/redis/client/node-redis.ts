@@ -14,8 +14,8 @@ import {
 } from './redis-connection.js';
 
 /*
- * The parts of node-redis (package `redis`, 5 or 6) that this package uses. The types are structural, so either version
- * works, as does the application's own copy.
+ * The parts of node-redis (package `redis`, 5 or 6) that this package uses. The types are structural, so they fit
+ * either version and the application's own copy.
  */
 
 /** A node-redis client for a single server. */
@@ -70,7 +70,7 @@ export interface NodeRedisClusterOptions {
 }
 
 /**
- * Makes connections to the client's server, which may be silent for `timeout` ms. The client's options and the `overrides` are read for each
+ * Makes connections to the client's server, tolerating `timeout` ms of silence. The client's options and the `overrides` are read for each
  * connection.
  */
 export function nodeRedisConnections(
@@ -96,7 +96,7 @@ export function nodeRedisCluster(
 ): FindCluster {
   // Created once and then duplicated: `createClient` builds a class with all commands, which takes 3 to 7 ms; a duplicate takes 0.1 ms.
   const client = library.createClient({ RESP, ...defaults });
-  // Overrides the client's credentials, because a root node may have a password other than the one in `defaults`.
+  // Overrides the client's credentials, because a root node may have a different password from the one in `defaults`.
   const credentialsProvider = defaults?.credentialsProvider;
   return async () => {
     let cause: unknown;
@@ -168,13 +168,13 @@ export function hardened(socket: object | undefined, timeout: number, link: Node
     pingInterval: undefined,
     // The namespace is our prefix. The client would add another prefix to some of our keys but not others.
     keyPrefix: undefined,
-    // READONLY is for replicas.
+    // Only replicas need READONLY.
     readonly: false,
     clientSideCache: undefined,
     emitInvalidate: undefined,
-    // With notifications, the client delays commands and moves them from one socket to another.
+    // If notifications are on, the client delays commands and moves them from one socket to another.
     maintNotifications: 'disabled',
-    // CLIENT SETINFO is useful only for monitoring and needs an additional permission.
+    // CLIENT SETINFO is only for monitoring and needs an extra permission.
     disableClientInfo: true,
     socket: {
       ...socket,
@@ -187,7 +187,7 @@ export function hardened(socket: object | undefined, timeout: number, link: Node
         link.end(cause);
         return false;
       },
-      // `destroy` does not close a socket that is still being opened.
+      // `destroy` doesn't close a socket that is still opening.
       signal: link.signal,
     },
   };
@@ -330,7 +330,7 @@ export class NodeRedisLinkConnection extends EventEmitter implements RedisConnec
   }
 }
 
-/** Sets the server errors' name, because node-redis doesn't. */
+/** Names server errors, because node-redis doesn't. */
 function nameError(reply: unknown): unknown {
   if (reply instanceof Error) reply.name = REPLY_ERROR;
   return reply;

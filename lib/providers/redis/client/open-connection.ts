@@ -20,10 +20,11 @@ export interface ConnectionSettings {
 }
 
 /**
- * A connection that keeps reconnecting when its library gives up.
+ * A connection that keeps reconnecting even after its library gives up.
  *
- * The libraries limit the time to open a socket, but then wait forever for the handshake replies. So we drop a connection that is not
- * ready `commandTimeout` ms after its socket opened. Also, ioredis disconnects permanently if a Sentinel announces a
+ * The libraries limit the time to open a socket, but then wait forever for the handshake replies. So we drop a
+ * connection that isn't ready `commandTimeout` ms after its socket opens. Also, ioredis disconnects permanently if a
+ * Sentinel announces a
  * failover while ioredis is querying it for the master, because `disconnect()` makes that query fail (observed: a
  * provider stayed unavailable until its process was restarted). So we
  * connect again after the library's `end` event. With node-redis, every connection ends that way.
@@ -83,7 +84,7 @@ export abstract class OpenConnection {
     const { clock, commandTimeout } = this.settings;
     this.#endHandshake();
     this.#handshake = clock.setTimer(() => {
-      // After the event loop was blocked, timers run before sockets are read. Let replies that have arrived be read first.
+      // After the event loop was blocked, timers run before sockets are read. First let replies that have arrived be read.
       this.#handshake = clock.setTimer(() => {
         this.#handshake = undefined;
         this.connection.disconnect(true);

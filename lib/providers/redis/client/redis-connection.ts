@@ -2,11 +2,11 @@ import { LockConfigError } from '../../../api/errors.js';
 import type { Random } from '../../../api/random.js';
 
 /*
- * What this package needs from a client library. Each library has its own adapter, `ioredis.ts` and `node-redis.ts`. No other file knows about them.
+ * What this package needs from a client library. Only a library's own adapter, `ioredis.ts` or `node-redis.ts`, knows about that library.
  */
 
 /**
- * A connection to one server. It sends each command once, never queues any for later, and may end at any time.
+ * A connection to one server. It sends each command once, never queues any, and may end at any time.
  *
  * It emits `connect` when its socket is open, `ready` when it accepts commands, `error` with the cause before it ends, `close` after it has
  * ended, `end` if it does not reconnect automatically, `message` and `smessage` with a channel and a text, and `moved` when a Cluster server
@@ -27,7 +27,7 @@ export interface RedisConnection {
   /** Subscribes to a sharded channel on a Cluster server. */
   ssubscribe(channel: string): Promise<unknown>;
   on(event: string, listener: (...args: string[]) => void): unknown;
-  /** The database number from the options. Defined only for a library that continues in database 0 if the server rejects that number. */
+  /** The database number from the options. Defined only for a library that falls back to database 0 if the server rejects that number. */
   database?(): number;
 }
 
@@ -87,7 +87,7 @@ export function duplicateOf<T extends object>(
   throw notAClient();
 }
 
-/** The error for a mock, a pool, an old client, or anything else that cannot make connections. */
+/** The error for a mock, a pool, an old client, or anything else that can't make connections. */
 export function notAClient(cause?: unknown, what = 'The client of Redis'): LockConfigError {
   return new LockConfigError(
     `${what} cannot be duplicated. Pass an ioredis or redis client (version 5 or 6 of either), an address as "url", or client options as "options". In tests, use MemoryLockProvider.`,
@@ -116,14 +116,14 @@ export function isReplyError(error: unknown): error is Error {
 }
 
 /**
- * How long a socket must be idle before TCP keep-alive starts, in ms. NATs and load balancers drop a connection that is idle for 4 to 15
- * minutes. By default, ioredis 5 leaves keep-alive to the operating system, which starts it after 2 hours.
+ * How long a socket must be idle before TCP keep-alive starts, in ms. NATs and load balancers drop connections idle for
+ * 4 to 15 minutes. By default, ioredis 5 leaves keep-alive to the operating system, which starts it after 2 hours.
  */
 export const KEEP_ALIVE = 10_000;
 
 /**
  * How long to wait before the next connection attempt: 50 ms more after each failure, up to 2 s, as ioredis does by default. With exponential
- * backoff, a server that was down for half a lease might be found only after the lease had ended (measured: the end of
+ * backoff, a server that was down for half a lease might not be found until the lease had ended (measured: the end of
  * a 1.5 s outage was noticed up to 1.5 s late; with this function, 0.4 s).
  */
 export function backOff(random: Random, times: number): number {
@@ -133,7 +133,7 @@ export function backOff(random: Random, times: number): number {
 /** The shortest connect timeout, in ms. With ioredis's default of 10 s, most of a failover would be spent waiting for the dead host. */
 const MIN_CONNECT_TIMEOUT = 2_000;
 
-/** How long opening a socket may take, in ms, if the server may be silent for `timeout` ms. */
+/** How long opening a socket may take, in ms, if we tolerate `timeout` ms of silence. */
 export function connectTimeoutFor(timeout: number): number {
   return Math.max(timeout, MIN_CONNECT_TIMEOUT);
 }

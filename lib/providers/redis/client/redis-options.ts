@@ -72,8 +72,8 @@ export type RedisServerOptions =
 /**
  * How to connect to Redis: exactly one of `client`, `url`, `cluster`, and `options`. You can combine `options` with `cluster`.
  *
- * The provider always opens its own connections to each server: one for commands, one for messages, and another if `waitReplicas` is set. It
- * closes only those.
+ * The provider always opens its own connections to each server: one for commands, one for messages, and another if
+ * `waitReplicas` is set. It closes only its own.
  */
 export type RedisConnectionOptions =
   | {
@@ -88,12 +88,12 @@ export type RedisConnectionOptions =
     }
   | (RedisServerOptions & { readonly cluster?: undefined });
 
-/** How locks on Redis work. */
+/** Controls how locks on Redis work. */
 export interface RedisLockOptions {
   /**
    * How many replicas must acknowledge a lock, and each renewal, before it counts (`WAIT`). Default 0.
    *
-   * If fewer acknowledge it, acquiring throws LockUnavailableError. Each acquisition takes another round trip. The lock then survives a
+   * If fewer acknowledge it, acquiring throws LockUnavailableError. Each acquisition takes an extra round trip. The lock then survives a
    * failover to a replica that has acknowledged it. This is not consensus: with several replicas, one without the lock may be promoted.
    */
   readonly waitReplicas?: number | undefined;
@@ -234,7 +234,7 @@ export async function connectionsOf(settings: RedisSettings, random: Random): Pr
   const { ioredis, nodeRedis } = await loadLibrary(options);
   if (ioredis) {
     const lazy = { lazyConnect: true };
-    // We duplicate it like an application's client. Otherwise, options in a URL's query string would override ours.
+    // We duplicate this client, like an application's. Otherwise, options in a URL's query string would override ours.
     const template = () =>
       url === undefined ? new ioredis.Redis({ ...options, ...lazy }) : new ioredis.Redis(url, lazy);
     return ioredisConnections(template, random, commandTimeout);

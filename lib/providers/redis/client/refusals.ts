@@ -1,6 +1,6 @@
 import { isReplyError } from './redis-connection.js';
 
-/** The server keeps refusing the login or writes, so we assume that it will not recover without a configuration change. */
+/** The server keeps refusing the login or writes, so we assume it won't recover without a configuration change. */
 export class DefiniteRefusal extends Error {
   override readonly name = 'DefiniteRefusal';
 
@@ -11,7 +11,7 @@ export class DefiniteRefusal extends Error {
 
 /** Finds the server's login error, even if the library has prepended its own text. */
 const REFUSED_LOGIN = /\b(?:WRONGPASS|NOAUTH|ERR AUTH|ERR invalid password)\b.*?(?=\.?$)/m;
-// For script errors, Redis versions before 7 put the position first, and Redis 7 has its own wording.
+// In script errors, Redis versions before 7 put the position first, and Redis 7 uses different wording.
 const NO_PERMISSION = /(^|-)NOPERM |ACL failure in script|The user executing the script can't/;
 
 /** The remedy for a {@link refusedLogin}. */
@@ -19,7 +19,7 @@ export const LOGIN_REMEDY =
   "Check the username and password. If the password is rotated, update it in the client's options (ioredis) or pass a credentialsProvider (redis): both are read on every new connection.";
 
 /**
- * Whether the error comes from a master that was demoted to a replica. The address may point to the new master by now.
+ * Whether the error comes from a master that was demoted to a replica. By now, the address may point to the new master.
  * Redis versions before 7 put the script position before the error: `@user_script: 12: -READONLY …`, `ERR Error running
  * script … -READONLY …`.
  */

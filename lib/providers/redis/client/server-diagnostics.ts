@@ -110,7 +110,7 @@ export async function diagnosePermissions(
 }
 
 /**
- * A script that finds the commands that the ACL denies its user, without running any allowed ones. The reply is a list, which is empty
+ * A script that finds which commands the ACL denies the user, without running any allowed ones. The reply is a list, which is empty
  * before Redis 7: `!` and a command for each denied command that locks need, `?` and a command for each denied command that is useful, `~`
  * if the user may run the commands but not access the key, and `&` if they may not access the channel.
  */

@@ -19,14 +19,13 @@ export function userLockName(database: string, namespace: string, key: string): 
 
 /**
  * The number of a Postgres advisory lock: 64 bits, local to its database. Among a million keys held at the
- * same time, two share a number with a probability of 3 · 10^-8. They then exclude each other; mutual exclusion never
- * breaks.
+ * same time, two share a number with a probability of 3 · 10^-8. They then exclude each other, but mutual exclusion never breaks.
  */
 export function advisoryLockNumber(namespace: string, key: string): string {
   return String(digestOf('', namespace, key).readBigInt64BE());
 }
 
-// Only the key may contain a NUL, and it comes last. Hash UTF-16, because UTF-8 encodes all lone surrogates alike.
+// NUL is a safe separator: only the key, which comes last, may contain it. Hash UTF-16, because UTF-8 encodes all lone surrogates alike.
 function digestOf(database: string, namespace: string, key: string): Buffer {
   return hash('sha256', Buffer.from(`${database}\0${namespace}\0${key}`, 'utf16le'), 'buffer');
 }

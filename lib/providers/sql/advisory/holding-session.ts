@@ -29,7 +29,7 @@ interface Name {
  */
 export class HoldingSession {
   /**
-   * Locks that the session may hold without a request, because it is waiting for them or failed to free them. Such a session is
+   * Locks that the session may hold though no request does, because it is waiting for them or failed to free them. Such a session is
    * not reused.
    */
   readonly #leftOver = new Set<string>();
@@ -52,7 +52,7 @@ export class HoldingSession {
     };
   }
 
-  /** Whether the session may hold a lock without a request. Only ending the session frees such a lock. */
+  /** Whether the session may hold a lock that no request holds. Only ending the session frees such a lock. */
   get mayHaveLock(): boolean {
     return this.#leftOver.size > 0;
   }
@@ -62,7 +62,7 @@ export class HoldingSession {
     return !this.mayHaveLock && !this.session.isLost() && !this.session.isSilent;
   }
 
-  /** How long the server has been silent, in ms, if the session may hold this lock without a request. */
+  /** How long the server has been silent, in ms, if the session may hold this lock though no request does. */
   unansweredFor(name: string): number {
     const mayHave = this.#leftOver.has(name) || this.#names.get(name)?.changes !== undefined;
     return mayHave && this.session.isSilent ? this.session.overdueFor : 0;
@@ -105,7 +105,7 @@ export class HoldingSession {
   }
 
   /**
-   * Waits until the lock is acquired. Only for a session without locks: one with locks never waits. Ending the session
+   * Waits until the lock is acquired. Only for a session without locks: one with locks must never wait. Ending the session
    * ends the wait.
    */
   async awaitLock(name: string, request: AcquireRequest): Promise<true> {
@@ -137,8 +137,7 @@ export class HoldingSession {
       // Keep the name while a reader is joining. The server wouldn't block a writer on the same session, so the writer
       // would run alongside that reader.
       if (!known || (known.holders -= 1) > 0 || known.changes) return await unlocks.add(name);
-      // Requests wait for this change. Otherwise, if they arrived before the unlock was sent, the name would never
-      // become free for other processes.
+      // Requests wait for this change. Otherwise, those that arrive before the unlock is sent would keep the name from other processes forever.
       const unlocked = this.#unlockLast(name, unlocks);
       known.changes = unlocked;
       return await unlocked;
@@ -221,8 +220,7 @@ export class HoldingSession {
       locked = names.filter((_, index) => done[index]);
     } catch {
       // The locks before the failed one may have been acquired, and so may the failed one if it was canceled at that moment.
-      // The count of locks that other requests of this session hold or have requested may then be off by one until the
-      // session ends.
+      // For locks that other requests of this session hold or have requested, the count may then be off by one until the session ends.
       for (const name of names) this.#leftOver.add(name);
       locked = names.filter((name, index) => {
         const entry = this.#names.get(name);

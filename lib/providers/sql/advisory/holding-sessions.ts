@@ -15,7 +15,7 @@ const NESTED = 8;
 
 /**
  * The sessions that hold locks. Locks that are free when requested share one session, so a thousand locks need no more
- * connections than a single lock. Each waiter uses a separate session and keeps the lock there.
+ * connections than a single lock. Each waiter uses its own session, which then holds the lock.
  */
 export class HoldingSessions {
   /** Sessions with at least one user. */
@@ -33,7 +33,7 @@ export class HoldingSessions {
   ) {}
 
   /**
-   * Like {@link HoldingSession.unansweredFor}, for all sessions: the lock may be blocked by this process's earlier attempt.
+   * Like {@link HoldingSession.unansweredFor}, but for all sessions: an earlier attempt by this process may be blocking the lock.
    */
   unansweredFor(name: string): number {
     return Math.max(0, ...Array.from(this.#used, (session) => session.unansweredFor(name)));
@@ -47,7 +47,7 @@ export class HoldingSessions {
       this.#shared.enter(user);
       return this.#shared;
     }
-    // Try again even after a failure, which a caller that has since left may have caused.
+    // Try again even after a failure: a caller that has since left may have caused it.
     const again = () => this.shared(request, user);
     if (this.#opening) return this.#opening.then(again, again);
     const session = this.source.take(request);

@@ -18,7 +18,7 @@ export function propertyOf(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>)[name] : undefined;
 }
 
-/** Whether a database returned true. */
+/** Whether a database's value means true. */
 export function isTrue(value: unknown): boolean {
   return value === true || Number(value) === 1;
 }

@@ -1,6 +1,6 @@
 import { nextTick } from '../../../core/toolkit/real-timers.js';
 
-// Rows have up to three values, and Postgres allows 65,535 per statement. Beyond a few hundred rows, there's no gain.
+// A row has up to three values, and Postgres allows 65,535 values per statement. Going beyond a few hundred rows gains nothing.
 const MOST = 500;
 
 interface PendingItem<Item, Answer> {

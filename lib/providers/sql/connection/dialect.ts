@@ -35,7 +35,7 @@ export function refuseStream(): never {
  * getters, and a derived object would call them without the private fields that they read.
  */
 export function driverSettings(given: object, defaults: object, ours: object): object {
-  // Drivers copy the properties they enumerate, and mysql2 adds the ones from a URL.
+  // Drivers copy the properties they enumerate; mysql2 adds those from a URL.
   return new Proxy(
     { ...given, ...ours },
     {
@@ -72,8 +72,7 @@ export interface ServerFacts {
   /** Configuration problems that weaken the guarantee. */
   readonly diagnostics: readonly Diagnostic[];
   /**
-   * Whether the server's only problem is that it rejects writes, perhaps temporarily: it is a replica, or an operator
-   * disabled writes.
+   * Whether the server's only problem is that it rejects writes, perhaps temporarily, because it is a replica or an operator disabled writes.
    */
   readonly refusesWrites: boolean;
   /**
@@ -97,7 +96,7 @@ export interface ServerFacts {
 export interface Family {
   /** The placeholder for the bound value at this position, starting at 1. */
   readonly value: (position: number) => string;
-  /** A condition: whether a column has one of `count` values, bound from this position on in the form that `list` returns. */
+  /** A condition that a column has one of `count` values, bound from this position on in the form that `list` returns. */
   readonly isAmong: (column: string, position: number, count: number) => string;
   readonly list: (values: readonly unknown[]) => readonly unknown[];
   /**
@@ -110,7 +109,7 @@ export interface Family {
   /** The function that returns the largest of its arguments. */
   readonly greatest: string;
   /**
-   * An INSERT of a name and a label, with the current time as the last use. Does nothing if the row exists, and doesn't
+   * An INSERT of a name and a label that sets the time of last use to now. Does nothing if the row exists, and doesn't
    * wait for a transaction that has locked it.
    */
   readonly insertKey: (table: string) => string;
@@ -120,7 +119,7 @@ export interface Family {
   readonly tokenOf: (answer: unknown) => bigint | undefined;
   /**
    * A DELETE of rows with one of `count` names (bound in the form that `list` returns) that meet the condition and
-   * are not locked. It neither locks nor waits for any other row. As a single statement in autocommit, it leaves nothing
+   * are not locked. It neither locks nor waits for any other row. As a single autocommitted statement, it leaves nothing
    * locked if the client freezes or is cut off.
    */
   readonly deleteUnlocked: (table: string, condition: string, count: number) => string;
@@ -137,7 +136,7 @@ export interface Family {
   readonly createTable: (table: string) => string;
   /** Selects, as `name`, the schema in which an unqualified (quoted) table exists or would be created. */
   readonly schemaOf: (table: string) => Statement;
-  /** Selects, as `fits`, whether the table can store locks. Doesn't return a row if the account can't see that. */
+  /** Selects, as `fits`, whether the table can store locks. Returns no row if the account may not see that. */
   readonly fits: (schema: string | undefined, name: string, quoted: string) => Statement;
   /** The views that show session locks to operators. */
   readonly views: Readonly<Record<'row' | 'advisory', string>>;
@@ -171,7 +170,7 @@ export type Fault =
 
 /**
  * A statement for several locks. Returns a row for each, in order, with the outcome as `done`: NULL if the server
- * doesn't know. If `isReadOnly` is given, the first row contains it as `read_only`. Each operation always uses the same function.
+ * doesn't know. If `isReadOnly` is given, the first row contains it as `read_only`. The function for an operation never changes.
  */
 export type OfMany = (names: readonly string[], isReadOnly?: string) => Statement;
 
@@ -201,7 +200,7 @@ export interface Dialect {
   send(connection: DriverConnection, sql: string, parameters: readonly unknown[], prepares?: boolean): Promise<unknown>;
   /** Prepares a new connection: sets READ COMMITTED and time limits. */
   setUp(connection: DriverConnection, run: Run, kind: SessionKind): Promise<ServerFacts>;
-  /** In one round trip, begins a transaction with a statement that takes one value. For sessions without autocommit. */
+  /** Begins a transaction and runs a statement with one value in the same round trip. For sessions without autocommit. */
   beginWith(connection: DriverConnection, sql: string, value: string): Promise<unknown>;
   /**
    * Like {@link beginWith}, but with a SELECT that waits for a lock within these limits. If the lock isn't acquired, it returns no rows or an error.
@@ -231,14 +230,14 @@ export interface Dialect {
   /** Keeps a statement from waiting for locks, if the server supports that for a single statement. */
   readonly withoutWait: (sql: string) => string;
   /**
-   * Checks that the connection works, and that the server is not read-only ({@link ServerFacts.isReadOnly}): otherwise,
+   * Checks that the connection works, and that the server is not read-only ({@link ServerFacts.isReadOnly}): if it is,
    * the answer's `read_only` is true, or the check fails.
    */
   heartbeat(isReadOnly: string, isLent: boolean): string;
   /** Whether the error came from the server itself, so the server received the statement. */
   isAnswer(error: unknown): boolean;
   /**
-   * Whether the connection is in a transaction, as reported in the server's last answer, `answer`; undefined if not reported.
+   * Whether the connection is in a transaction, according to the server's last answer, `answer`; undefined if not reported.
    */
   isInTransaction(connection: DriverConnection, answer: unknown): boolean | undefined;
   /**
@@ -248,7 +247,7 @@ export interface Dialect {
   lend(connection: DriverConnection, statement: SendStatement): object;
   /** The server's uptime in ms; `Infinity` if {@link ServerFacts.kill} identifies a connection by more than its id. */
   uptime(run: Run): Promise<number>;
-  /** Closes the connection gracefully, so that the server doesn't count an aborted client. */
+  /** Closes the connection gracefully, so the server doesn't count it as an aborted client. */
   close(connection: DriverConnection): Promise<void>;
   /** Closes the socket without notifying the server. */
   sever(connection: DriverConnection): unknown;

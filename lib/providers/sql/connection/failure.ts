@@ -96,7 +96,7 @@ export class SilentServerError extends Error {
   }
 }
 
-/** Resolves like `work`, within `timeout` ms. @throws SilentServerError */
+/** Resolves like `work` if it does so within `timeout` ms. @throws SilentServerError */
 export function inTime<T>(clock: Clock, timeout: number, work: Promise<T>): Promise<T> {
   return withTimeout(clock, timeout, work, () => {
     throw silentFor(timeout);

@@ -29,7 +29,7 @@ interface MysqlConnection extends DriverConnection {
   changeUser(options: object, callback: (error: Error | null) => void): void;
   end(callback: () => void): unknown;
   readonly stream: Duplex;
-  /** As reported by the server when the connection was opened. */
+  /** The thread id, as reported when the connection was opened. */
   readonly threadId: number;
   /** The answer format, unless a statement overrides it. */
   readonly config?: { readonly rowsAsArray?: unknown; readonly nestTables?: unknown; readonly typeCast?: unknown };
@@ -41,17 +41,17 @@ export interface MysqlDriver {
 
 export type MysqlSource = DriverSource<'mysql', MysqlDriver>;
 
-// A connection is silent between heartbeats, so only TCP can detect early that it is dead. After this delay,
-// TCP sends one keep-alive probe per second, and gives up after ten.
+// A connection is silent between heartbeats, so only TCP can detect a dead one early. After this delay, TCP sends a
+// keep-alive probe every second and gives up after ten.
 const KEEP_ALIVE = { enableKeepAlive: true, keepAliveInitialDelay: 10_000 };
 
-// In seconds; the maximum on both servers in strict mode. A wait ends earlier if its caller ends the connection.
+// In seconds; both servers' maximum in strict mode. A wait ends earlier if its caller ends the connection.
 const LONGEST_LOCK_WAIT = 100_000_000;
 
 // Other modes change what our statements mean: '' may become NULL, and the backslash with which mysql2 escapes quotes
 // may become literal.
 const OUR_SQL_MODE = `'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'`;
-// Backslashes must work as escapes here too. Don't replace with '', which may mean NULL and would remove all modes.
+// Backslashes must work as escapes here too. Don't replace with '': it may mean NULL, which would remove all modes.
 const MODE_OF_APPLICATION = `REPLACE(@@sql_mode, 'NO_BACKSLASH_ESCAPES', ',')`;
 
 // MariaDB 10.3 and later; unknown to MySQL.
@@ -64,7 +64,7 @@ const IDLE_TRANSACTION = [
 // MySQL sends this to a client that has been silent for too long. Statements sent in the meantime were not executed.
 const FAREWELL = 4031;
 
-// Settings for answers to the application's statements must not affect ours. Use a typeCast function, because
+// Settings for the application's answers must not affect ours. Use a typeCast function, because
 // a connection's setting would take precedence over `true`.
 const PLAIN = { rowsAsArray: false, nestTables: false, typeCast: (_field: unknown, next: () => unknown) => next() };
 
@@ -73,7 +73,7 @@ const IN_TRANSACTION = 1;
 
 const MYSQL_NOW = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`;
 
-// The value is out of range on a read-only server, which causes an error. Accounts with SUPER or READ ONLY ADMIN could still write there
+// On a read-only server, the value is out of range and causes an error. Otherwise, accounts with SUPER or READ ONLY ADMIN could still write there
 // while others lock on the new writer. Since MariaDB 12, the variable's value is a word.
 const ZERO_ON_A_WRITER = `CAST(0 * (~0 + (CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'))) AS SIGNED)`;
 
@@ -109,7 +109,7 @@ export const mysql: Family = {
   updateToken: (table, expression, rest) => `UPDATE ${table} SET token = LAST_INSERT_ID(${expression})${rest}`,
   tokenOf: (answer) => (mysql.changed(answer) === 1 ? BigInt(String(propertyOf(answer, 'insertId'))) : undefined),
   // With a plain list of names, both servers may scan the table, lock other rows, and wait for locked ones (measured on
-  // MariaDB 10.11 and MySQL 9.7). Joined in this forced order, each row is found by its primary key. The LIMIT keeps
+  // MariaDB 10.11 and MySQL 9.7). With this forced join order, each row is found by its primary key. The LIMIT keeps
   // the inner table from being merged into the outer one, which MySQL would reject.
   deleteUnlocked: (table, condition, count) =>
     `DELETE a FROM (SELECT name FROM (${Array(count).fill('SELECT ? AS wanted').join(' UNION ALL ')}) AS b ` +
@@ -125,7 +125,7 @@ export const mysql: Family = {
     `token BIGINT UNSIGNED NOT NULL DEFAULT 0, holder VARBINARY(32) NULL, expires BIGINT NOT NULL DEFAULT 0, ` +
     `label BLOB NULL, holders MEDIUMBLOB NULL) ENGINE = InnoDB`,
   schemaOf: () => ['SELECT DATABASE() AS name', []],
-  // Other storage engines don't lock rows, and without a primary key, one key could have many rows.
+  // Other storage engines don't lock rows. Without a primary key, one key could have many rows.
   fits: (schema, name) => [
     `SELECT t.ENGINE = 'InnoDB' AND GROUP_CONCAT(c.COLUMN_NAME) = 'name' AS fits FROM information_schema.TABLES t ` +
       `LEFT JOIN information_schema.COLUMNS c ON c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.COLUMN_KEY = 'PRI' ` +
@@ -259,7 +259,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
     withoutWait: (sql) => (isMariaDb ? `SET STATEMENT innodb_lock_wait_timeout = 0 FOR ${sql}` : sql),
     heartbeat: (isReadOnly) => `SET ${failIf(isReadOnly)}`,
     async uptime(run) {
-      // In whole seconds, and up to one second too long.
+      // The server reports whole seconds, up to one second too many.
       return 1_000 * (Number(firstRow(await run(`SHOW GLOBAL STATUS LIKE 'Uptime'`))?.['Value']) - 1);
     },
     isAnswer: (error) => propertyOf(error, 'sqlState') !== undefined && propertyOf(error, 'errno') !== FAREWELL,
@@ -297,7 +297,7 @@ const limitsOf = ({ guard, lockWait }: TimeLimits): readonly string[] => [
 /** Sends one of our own statements. */
 function send(connection: MysqlConnection, sql: string, values: readonly unknown[]): Promise<unknown> {
   const { rowsAsArray, nestTables, typeCast } = connection.config ?? {};
-  // Pass an object only if necessary: the driver copies it twice, which took up a tenth of the time with sixteen callers. An
+  // Pass an object only if necessary: the driver copies it twice, which took a tenth of the time with sixteen callers. An
   // empty string also enables nestTables.
   const isPlain = !rowsAsArray && (nestTables === undefined || nestTables === false) && typeCast === true;
   const statement = isPlain ? sql : { sql, ...PLAIN };

@@ -48,11 +48,11 @@ export interface PostgresDriver {
 
 export type PostgresSource = DriverSource<'postgres', PostgresDriver>;
 
-// A connection is silent between heartbeats, so only TCP can detect early that it is dead. After this delay,
-// TCP sends one keep-alive probe per second, and gives up after ten.
+// A connection is silent between heartbeats, so only TCP can detect a dead one early. After this delay, TCP sends a
+// keep-alive probe every second and gives up after ten.
 const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 };
 
-// When a connection was opened, in µs, which fits exactly into a double.
+// When a connection was opened, in µs; the value fits exactly in a double.
 const BEGUN = `(EXTRACT(EPOCH FROM backend_start) * 1000000)::bigint`;
 
 // A standby or a copy has the same identifier but a different start time. The address isn't included: a server may have
@@ -85,7 +85,7 @@ const factsSql = (system: string) =>
   `EXISTS (SELECT 1 FROM pg_language WHERE lanname = 'plpgsql' AND has_language_privilege(oid, 'USAGE')) AS plpgsql, ${LOCK_TABLE} AS places, ` +
   `current_setting('max_connections') AS most, current_setting('server_version') AS version FROM pg_stat_activity WHERE pid = pg_backend_pid()`;
 
-// For settings that not every server has. Querying pg_settings would take twenty times as long (3 ms, measured).
+// Checks for settings that some servers lack. Querying pg_settings would take twenty times as long (3 ms, measured).
 const has = (setting: string) => `current_setting('${setting}', true) IS NOT NULL`;
 const NOTICE_DEATH = `SELECT set_config('client_connection_check_interval', '1s', false) WHERE ${has('client_connection_check_interval')}`;
 
@@ -98,7 +98,7 @@ const STALE: readonly unknown[] = ['0A000', '26000', '42P05'];
 
 // The OID of boolean.
 const BOOLEAN = 16;
-// Parse booleans, and other values as text: the application may have installed its own type parsers, per connection or
+// Parse booleans and leave the rest as text: the application may have installed its own type parsers, per connection or
 // globally.
 const TYPES = {
   getTypeParser: (type: number) => (type === BOOLEAN ? (value: string) => value === 't' : (value: string) => value),
@@ -131,7 +131,7 @@ export const postgres: Family = {
   isAmong: (column, position, count) => (count === 1 ? `${column} = $${position}` : `${column} = ANY($${position})`),
   list: (values) => (values.length === 1 ? values : [values]),
   now: NOW,
-  // Fails on a read-only server anyway, for every account.
+  // This fails on a read-only server anyway, for every account.
   nowOnWriter: NOW,
   greatest: 'GREATEST',
   // Name the column so the statement fails if there is no primary key: without one, a key could have many rows.
@@ -143,7 +143,7 @@ export const postgres: Family = {
     const token = firstRow(answer)?.['token'] as string | number | bigint | null | undefined;
     return token === undefined || token === null ? undefined : BigInt(token);
   },
-  // In an ARRAY, the inner SELECT is executed only once, whatever the plan.
+  // Inside ARRAY, the inner SELECT runs only once, whatever the query plan.
   deleteUnlocked(table, condition, count) {
     const unlocked = `SELECT name FROM ${table} WHERE ${this.isAmong('name', 1, count)} AND ${condition} FOR UPDATE SKIP LOCKED`;
     return `DELETE FROM ${table} WHERE name = ANY(ARRAY(${unlocked}))`;
@@ -233,7 +233,7 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       return firstRow(await run(factsSql(system)));
     } catch (error) {
       // Every account may call the function, unless that right was revoked or the server only resembles Postgres. Checking
-      // the privilege in the same statement would fail as well.
+      // the privilege in the same statement would fail too.
       if (!NO_SYSTEM.includes(propertyOf(error, 'code')) || system !== SYSTEM) throw error;
       system = 'NULL';
       return firstRow(await run(factsSql(system)));
@@ -375,7 +375,7 @@ async function setUp(
     diagnostics,
     refusesWrites: readOnly > 0 && diagnostics.length === readOnly,
     isReadOnly: `${IS_STANDBY} OR ${READ_ONLY} = 'on'`,
-    // Not allowed if the application may send DEALLOCATE, or if the next statement may go to another server process.
+    // Don't prepare statements if the application may send DEALLOCATE, or if the next statement may go to another server process.
     prepares: autocommit && !isPooled,
     catchesErrors: isTrue(facts?.['plpgsql']),
     lockTable: Number(facts?.['places']),
@@ -410,7 +410,7 @@ function answerOf(results: Result | readonly Result[]): unknown {
 const withValue = (sql: string, name: string) => sql.replace('$1', literal(name));
 
 /**
- * Waits within these limits for the lock taken by a SELECT with one value. A failure is caught, because the server would
+ * Waits, within these limits, for the lock that a SELECT with one value takes. Failures are caught, because the server would
  * otherwise log an error every second. The DO has the same text for all values, because pg_stat_statements counts each
  * text separately.
  *

@@ -109,7 +109,7 @@ export class Server {
 
   endOnServer(session: Session, control: Session): void {
     this.#end(session, control).catch(() => {
-      // If a NAT has dropped our connections, both are dead, but the server still considers both alive.
+      // If a NAT has dropped our connections, both sessions are dead, but the server still considers them alive.
       control.destroy();
       if (this.#orphans.push(session) === 1) void this.#endOrphans();
     });
@@ -162,7 +162,7 @@ export class Server {
   }
 
   /**
-   * Runs detached because a session outlives the call that opens it, and its driver would otherwise keep that call's async context.
+   * Runs detached: a session outlives the call that opens it, and its driver would otherwise retain the call's async context.
    */
   #open(kind: SessionKind, control: Session | undefined): Promise<Session> {
     return detached(async () => {
@@ -233,8 +233,7 @@ export class Server {
   }
 
   /**
-   * If a login was accepted before, treats its rejection as an outage for a while: the next connection reads a rotated
-   * password.
+   * If an earlier login was accepted, treats a rejection as an outage for a while: the next connection reads a rotated password.
    */
   #maybeForNow(error: unknown): unknown {
     if (faultOf(error) !== 'login' || !this.#hasAccepted) return error;

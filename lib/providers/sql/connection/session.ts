@@ -21,13 +21,13 @@ export class TransactionEndedError extends Error {
   }
 }
 
-// How long the server keeps a lock granted to a waiter that doesn't respond, in ms: the waiter may be frozen or cut off.
+// How long the server keeps a lock granted to an unresponsive (perhaps frozen or disconnected) waiter, in ms.
 const CONFIRM_WITHIN = 3_000;
 
 /** How to send a statement, and how long to wait for the answer. */
 interface StatementLimits {
   /**
-   * Whether the statement requires the transaction: it is one of the application's, or ends the transaction.
+   * Whether the statement must run in the transaction, because it is the application's or ends the transaction.
    * Default false.
    */
   readonly inTransaction?: boolean;
@@ -37,7 +37,7 @@ interface StatementLimits {
   readonly timeout?: number | undefined;
 }
 
-/** A statement, from request to answer. */
+/** A statement that is queued or in flight. */
 interface QueuedStatement {
   /** Undefined for an entry that only waits its turn. */
   readonly send: (() => Promise<unknown>) | undefined;
@@ -48,9 +48,8 @@ interface QueuedStatement {
 }
 
 /**
- * One of our own connections. It serves one attempt at a time, or holds the locks of several. It has at most one
- * transaction, and is only reused when nothing is left on it. When in doubt, it is destroyed, and the server frees its
- * locks.
+ * One of our own connections. It either serves one attempt at a time or holds locks for several. It has at most one
+ * transaction and is reused only once it is idle. If in doubt, it is destroyed, and the server frees its locks.
  *
  * Statements run one after another. The server's answers show whether the transaction still exists.
  */
@@ -59,7 +58,7 @@ export class Session {
   answered = -Infinity;
   /** Called once, if the connection or its transaction ends before we end it. */
   onLost: ((cause: unknown) => void) | undefined;
-  /** Called at the end of each use; receives whether the session can be reused. */
+  /** Called after each use with whether the session can be reused. */
   onFree: ((isReusable: boolean) => void) | undefined;
   #state: 'open' | 'lost' | 'ended' = 'open';
   /** Whether we have begun but not ended a transaction. */
@@ -68,7 +67,7 @@ export class Session {
   inFlight = 0;
   /** The statement that was sent. */
   #current: QueuedStatement | undefined;
-  /** The current statement's error, while a heartbeat checks its consequences. */
+  /** The current statement's error, kept until a heartbeat shows its effects. */
   #failure: unknown;
   /** The statements queued behind the current one. */
   readonly #queue: QueuedStatement[] = [];
@@ -89,7 +88,7 @@ export class Session {
     readonly facts: ServerFacts,
     readonly control: Session | undefined,
     readonly kind: SessionKind,
-    /** A time when the session was being opened. */
+    /** A time during the session's opening. */
     readonly openedAt: number,
   ) {
     this.answered = openedAt;
@@ -122,7 +121,7 @@ export class Session {
   }
 
   /**
-   * In one round trip, begins a transaction with a statement that takes one value. Resolves to its row. For sessions without
+   * Begins a transaction and runs a statement with one value, in one round trip. Resolves to the row. For sessions without
    * autocommit.
    */
   async beginWith(sql: string, value: string): Promise<Row | undefined> {
@@ -133,7 +132,7 @@ export class Session {
 
   /**
    * Like {@link beginWith}, but with a SELECT that waits for a lock on behalf of a caller that has waited since `since`.
-   * Resolves to its row, which {@link endWait} must confirm; or to undefined, without a transaction, when the slice ends.
+   * Resolves to the row, which {@link endWait} must confirm, or, if the slice ends first, to undefined without a transaction.
    */
   async beginSlice(select: string, value: string, since: number): Promise<Row | undefined> {
     const answer = await this.#slice(since, (limits) =>
@@ -146,8 +145,7 @@ export class Session {
   }
 
   /**
-   * Called before the first {@link runSlice}: a lock that is granted but not confirmed by {@link endWait} is freed
-   * soon.
+   * Must be called before the first {@link runSlice}. Locks granted but not confirmed by {@link endWait} are then freed soon.
    */
   async beginWait(): Promise<void> {
     await this.#setLimits(this.#whileWaiting(this.kind.lockWait));
@@ -155,7 +153,7 @@ export class Session {
 
   /**
    * Runs a statement in autocommit that waits for a lock on behalf of a caller that has waited since `since`. Resolves
-   * to undefined if the wait was ended, in which case the session may hold the lock anyway.
+   * to undefined if the server ended the wait; even then, the session may hold the lock.
    */
   runSlice(since: number, statement: (limits: TimeLimits) => readonly [sql: string, values: readonly unknown[]]) {
     return this.#slice(since, (limits) => this.sendNow(...statement(limits)));
@@ -170,7 +168,7 @@ export class Session {
   }
 
   /**
-   * Checks with a new statement that the connection works and the server accepts writes. @throws LockConfigError if it
+   * Sends a new statement to check that the connection works and the server accepts writes. @throws LockConfigError if it
    * doesn't accept writes
    */
   async confirm(): Promise<void> {
@@ -204,8 +202,7 @@ export class Session {
 
   /** Ends this use of the session, which must have no open transaction and no locks. */
   giveBack(): void {
-    // A statement the application didn't await would run in another transaction, and one that wasn't answered may
-    // still take a lock.
+    // A statement the application didn't await would run in a later transaction, and an unanswered one may still take a lock.
     if (this.#state !== 'open' || this.inFlight > 0 || this.#hasTransaction) this.destroy();
     else if (this.#isLent) this.#reset();
     else this.#free(true);
@@ -218,7 +215,7 @@ export class Session {
 
   /**
    * Renews the locks on the session with a heartbeat. A heartbeat would only queue behind a running statement, so the
-   * control session checks the server instead. The guard doesn't run during that statement. But if the network is cut,
+   * control session checks the server instead. The guard's timer doesn't run during that statement. But if the network is cut,
    * the server may have finished it long ago, so the validity is not extended until the answer arrives.
    */
   async renew(): Promise<RenewOutcome> {
@@ -250,7 +247,7 @@ export class Session {
 
   /**
    * Ends the connection, its transaction, and its wait on both sides. Closing the socket isn't enough: a server waiting
-   * for a lock on our behalf doesn't check the socket, and would still acquire the lock. And if a reset reached
+   * for a lock on our behalf doesn't check it and would still acquire the lock. And if a reset reached
    * only our side, the server would keep our locks until the session guard ends.
    */
   readonly destroy = (): void => {
@@ -327,7 +324,7 @@ export class Session {
       this.#isLent = false;
       this.#free(true);
     };
-    // If that fails, the next caller opens another session and gets the reason.
+    // If the reset fails, the next caller opens another session and sees why.
     this.#inTurn(() => this.home.reset(this.connection, this.kind), this.#atOnce).then(onReset, this.destroy);
   }
 
@@ -349,15 +346,15 @@ export class Session {
   }
 
   /**
-   * Sends a statement after all previous ones have been answered, or in this tick if nothing is in flight. Drivers plan
-   * to remove their own queues. Rejects when the session ends.
+   * Sends a statement after all previous ones have been answered, or in this tick if nothing is in flight. The drivers'
+   * own queues are due to be removed. Rejects when the session ends.
    *
-   * The statement is sent in the caller's async context, for tracing libraries and values that read a store.
+   * The statement is sent in the caller's async context, for tracing libraries and values that read an async store.
    *
    * @throws TransactionEndedError if the statement must no longer be sent
    */
   #inTurn<T>(send: (() => Promise<T>) | undefined, limits: StatementLimits): Promise<T> {
-    // Uses a single promise because on Node 20, each one costs as much as ten calls.
+    // Uses a single promise because each one costs as much as ten calls on Node 20.
     return new Promise<unknown>((resolve, reject) => {
       const statement: QueuedStatement = {
         send: send && this.#current ? AsyncResource.bind(send) : send,
@@ -370,7 +367,7 @@ export class Session {
     }) as Promise<T>;
   }
 
-  /** Rejects after `timeout` ms because the server is silent. */
+  /** Rejects after `timeout` ms of silence from the server. */
   #limit(statement: QueuedStatement, timeout: number): void {
     const { clock } = this.home;
     const since = clock.now();
@@ -430,7 +427,7 @@ export class Session {
   #onAnswer(statement: QueuedStatement, sentAt: number, answer: unknown): void {
     if (this.#current !== statement) return;
     this.#heard(sentAt);
-    // Few statements select it. Ignore it for the application's statements, which may have a column with that name.
+    // Few statements select `read_only`. Ignore it in the application's statements, which may have a column with that name.
     const row = Array.isArray(answer) && !statement.limits.inTransaction ? (answer[0] as Row | undefined) : undefined;
     if (row?.['read_only'] !== undefined && isTrue(row['read_only']))
       this.#settle(statement).reject(this.home.loseReadOnly(this.facts.server));
@@ -491,8 +488,7 @@ export class Session {
 
   /**
    * A failed statement may have rolled back the whole transaction (a deadlock on MySQL), and the driver may report the
-   * error before the server has reported the state. So check with a heartbeat, which fails too if a Postgres
-   * transaction has failed.
+   * error before the server has reported the state. So check with a heartbeat, which also fails if a Postgres transaction has failed.
    */
   async #observeAfter(statement: QueuedStatement, error: unknown): Promise<void> {
     const answer = await this.sendNow(this.#heartbeatSql).catch(() => undefined);

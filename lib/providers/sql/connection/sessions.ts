@@ -7,19 +7,19 @@ import { SilentServerError } from './failure.js';
 import type { Server } from './server.js';
 import type { Session } from './session.js';
 
-/** The kind of sessions and their limits. */
+/** The session kind and its limits. */
 export interface SessionLimits extends SessionKind {
   readonly most: number;
   /** How many sessions are reserved for callers that already hold a lock. */
   readonly reserved: number;
 }
 
-/** A request for a connection, pending until the signal aborts or, without a signal, for `wait` ms. */
+/** A request for a connection. It waits until the signal aborts or, without a signal, for `wait` ms. */
 export interface ConnectionRequest {
   readonly wait: number;
   readonly signal?: AbortSignal;
   readonly key?: string;
-  /** Called if the request has to wait. A caller that leaves gets this error. */
+  /** Called if the request has to wait, with the error for callers that leave. */
   waits?(instead: LockError): void;
   /** How many locks of this provider the caller already holds. */
   readonly otherKeysHeld?: number;
@@ -41,7 +41,7 @@ export class Sessions {
   }
 
   /**
-   * Takes a session for one attempt. Returns an idle one without a promise, because almost every statement takes a session.
+   * Takes a session for one attempt. Avoids a promise if one is idle, because almost every statement takes a session.
    *
    * @throws LockCapacityError if all connections are in use for `wait` ms, or until the signal aborts
    */
@@ -85,7 +85,7 @@ export class Sessions {
     } catch (error) {
       // If the server returned an error, the statement had no effect. Otherwise, it may still be executed.
       if (this.server.dialect.isAnswer(error)) session.giveBack();
-      // After an error from a read-only server, the next statement uses the server that the address points to by then.
+      // After an error from a read-only server, the next statement uses whichever server the address then points to.
       else session.destroy();
       throw error;
     }
@@ -99,7 +99,7 @@ export class Sessions {
   }
 
   #exhausted(key: string | undefined): Error {
-    // Without a key, sessions are used for a single statement each. If none becomes free, the server isn't responding.
+    // Without a key, each session is used for a single statement, so if none becomes free, the server isn't responding.
     if (key === undefined) return new SilentServerError('The server did not respond in time.');
     const { name: provider } = this.server;
     return new LockCapacityError(
@@ -110,8 +110,8 @@ export class Sessions {
   }
 
   /**
-   * The most recently used session, if the current control session can end it. Undefined if another session has been
-   * silent since: a NAT that drops idle connections drops all of them, and each would cost its caller a timeout.
+   * The most recently used session, if the current control session can end it. Undefined if another session has gone
+   * silent since then: a NAT that drops idle connections drops them all, and each would cost its caller a timeout.
    */
   #reuse(control: Session): Session | undefined {
     for (let session = this.#idle.pop(); session; session = this.#idle.pop()) {
@@ -151,7 +151,7 @@ export class Sessions {
  *
  * A caller that holds a lock keeps its slot until its nested locks are done. If such callers had all the slots, none
  * could make progress. So the last `reserved` slots are for nested requests: the first `n` of them for callers that hold `n`
- * locks. Also, no waiter may keep the last slot that a request may use, so free keys can be acquired while callers wait for others.
+ * locks. Also, no waiter may keep the last slot open to a request, so free keys can be acquired while callers wait for other keys.
  */
 export class Slots {
   readonly #waiting = new Set<{ readonly limit: number; readonly served: AbortController }>();
@@ -181,8 +181,7 @@ export class Slots {
     this.#waiting.add(waiter);
     const error = this.exhausted(request.key);
     if (LockError.is(error)) request.waits?.(error);
-    // Reading the signal creates it. It aborts when no callers are waiting any longer, which may be later than `wait`
-    // says, because others may have joined.
+    // The signal is created when first read. It aborts once no callers are waiting, which may be later than `wait` says if others have joined.
     const { signal } = request;
     const end = signal ? AbortSignal.any([signal, served.signal]) : served.signal;
     await pause(this.clock, signal ? Infinity : request.wait, end);

@@ -8,7 +8,7 @@ import { type Session, TransactionEndedError } from '../connection/session.js';
 export class UncommittedError extends Error {
   constructor(
     /**
-     * What happened to the writes. `replaced`: another transaction was open instead of the lock's, and was rolled back.
+     * What happened to the writes. `replaced` means another transaction was open instead of the lock's and was rolled back.
      */
     readonly written: 'rolled-back' | 'unknown' | 'replaced',
     cause: unknown,
@@ -86,7 +86,7 @@ export class LentTransaction {
   #mark(): Promise<unknown> {
     if (!this.#marked) {
       this.#marked = this.session.inTransaction(() => this.session.sendNow(`SAVEPOINT ${this.#savepoint}`));
-      // The queued statements then fail on their own, perhaps without awaiting this promise.
+      // If this fails, queued statements fail on their own, perhaps without awaiting this promise.
       this.#marked.catch(() => undefined);
     }
     return this.#marked;
@@ -120,7 +120,7 @@ export function withdrawTransaction(holder: string): void {
 /**
  * The transaction that holds the lock.
  *
- * @param by the calling function, for messages
+ * @param by the calling function's name, for messages
  * @throws LockLostError if the lock is no longer held
  * @throws LockConfigError if the lock has no such transaction
  */
@@ -146,12 +146,12 @@ export function transactionOf(lock: Lock, by: string): LentTransaction {
  * Connection.
  */
 export interface SqlClient {
-  // The drivers' own types are more specific: `sqlClientOf<PoolClient>(lock)`.
+  // For a driver's own, more specific type, use `sqlClientOf<PoolClient>(lock)`.
   query(...statement: never[]): unknown;
 }
 
 /**
- * The driver's connection inside the transaction that holds the lock, for an exclusive lock on one key from a row lock
+ * The driver's connection in the transaction that holds the lock: an exclusive lock on one key, from a row lock
  * provider. Drizzle, Kysely, and Knex accept it as a connection; pass the type they expect.
  *
  * Writes through it are committed when the lock is released. They are rolled back if the `withLock` task or the
@@ -161,7 +161,7 @@ export interface SqlClient {
  * set, so don't combine the two).
  *
  * The transaction is READ COMMITTED. Don't begin or end one yourself (`BEGIN`, `COMMIT`, `db.transaction()`), and don't
- * run anything that commits implicitly (DDL and TRUNCATE on MySQL), because that loses the lock. Savepoints are
+ * run anything that commits implicitly (DDL and TRUNCATE on MySQL), because doing so loses the lock. Savepoints are
  * allowed; row streaming isn't.
  *
  * @throws LockLostError if the lock is no longer held

@@ -23,7 +23,7 @@ import {
 } from './lent-transaction.js';
 import type { SqlSettings } from '../options.js';
 
-// In ms. If a slice ends sooner than this, it didn't wait.
+// If a slice ends sooner than this, in ms, it didn't wait.
 const TOO_EARLY = 50;
 
 interface HeldRow {
@@ -32,7 +32,7 @@ interface HeldRow {
   lent?: LentTransaction;
 }
 
-/** One request to lock one row, from its connection to the end of its transaction. */
+/** A request to lock one row, from taking a connection to ending the transaction. */
 export class RowRequest implements SqlRequest {
   readonly #row: string;
   /** The name of the fencing counter; undefined without fencing. */
@@ -66,7 +66,7 @@ export class RowRequest implements SqlRequest {
       if (!session) return 'busy';
       if (this.#isWaiting) await session.endWait();
       const token = this.#counter === undefined ? null : await this.database.table.nextToken(this.#counter);
-      // Otherwise, a holder that was frozen until its guard freed the row could get the higher of two tokens.
+      // Otherwise, a holder frozen until its guard freed the row could get a higher token than its successor.
       if (token !== null) await session.confirm();
       return this.#hold(session, token);
     } catch (error) {
@@ -95,7 +95,7 @@ export class RowRequest implements SqlRequest {
     }
     try {
       if (lent && !failed) await lent.commit();
-      // Nothing was written, or nothing may be kept. Postgres writes a COMMIT to disk even if it only frees locks, but
+      // Nothing was written, or it must be discarded. Postgres writes a COMMIT to disk even if it only frees locks, but
       // not a ROLLBACK.
       else await (lent ?? session).rollback();
       session.giveBack();
@@ -138,7 +138,7 @@ export class RowRequest implements SqlRequest {
       }
       await session.rollback();
       if (!exists && made === 2) {
-        // Throw, which also closes the session in case it's at fault.
+        // Throwing also closes the session in case it's at fault.
         throw new LockConfigError(
           `Lock "${request.key}" of provider "${context.name}" was not acquired, because its row was created twice but is not visible. A row-level security policy or a trigger hides or deletes the row. Exempt the locks' account from it.`,
           { key: request.key, provider: context.name },
@@ -155,7 +155,7 @@ export class RowRequest implements SqlRequest {
         }
         if (request.wait <= 0) return undefined;
       }
-      // Other requests need the connection, or another transaction prevents the row from being created.
+      // Pause: others need the connection, or another transaction prevents the row's creation.
       await pauseBeforeRetry(context, request.signal);
       if (request.signal.aborted) return undefined;
     }
@@ -165,7 +165,7 @@ export class RowRequest implements SqlRequest {
     const { request } = this;
     const { key, wait, otherKeysHeld } = request;
     try {
-      // After the row was busy, the caller keeps waiting for it, with or without a connection.
+      // Once the row has been busy, the caller keeps waiting for it, with or without a connection.
       const again = this.#isWaiting ? { key, wait, otherKeysHeld, signal: request.signal } : request;
       this.#session = await this.database.sessions.take(again);
       return this.#session;
@@ -176,7 +176,7 @@ export class RowRequest implements SqlRequest {
     }
   }
 
-  /** Waits in the server's queue. Resolves to false, and destroys the session, if the server doesn't let it wait. */
+  /** Waits in the server's queue. If the server doesn't let it wait, destroys the session and resolves to false. */
   #wait(session: Session, lock: string, signal: AbortSignal): Promise<boolean> {
     const { clock } = this.context;
     return withAbort(signal, this.#end, async () => {
@@ -184,9 +184,9 @@ export class RowRequest implements SqlRequest {
       do {
         begun = clock.now();
         if (await session.beginSlice(lock, this.#row, this.request.since)) return true;
-        // Even the shortest slice is longer. The row has been deleted, a policy hides it from locking statements, or an operator canceled this wait.
+        // Even the shortest slice takes longer. The row was deleted, a policy hides it from locking statements, or an operator canceled this wait.
       } while (clock.now() - begun > TOO_EARLY);
-      // The session still has a wait's time limits.
+      // The session still has the time limits for waiting.
       session.destroy();
       return false;
     });
@@ -210,17 +210,17 @@ export class RowRequest implements SqlRequest {
     return grant;
   }
 
-  /** Ends the request, whatever state it is in. Returns what it held. */
+  /** Ends the request, whatever its state. Returns what it held. */
   readonly #end = (): HeldRow | undefined => {
     const held = heldIn(this.#state);
     this.#state = 'over';
     withdrawTransaction(this.request.id);
-    // Otherwise, a statement in flight will be answered soon, and acquire() returns the session.
+    // Any other statement in flight will be answered soon; acquire() then returns the session.
     if (!held && this.#isWaiting) this.#session?.destroy();
     return held;
   };
 
-  // A method because otherwise TypeScript would assume that the state can't change during an await.
+  // This is a method because TypeScript would otherwise assume that state can't change during an await.
   #hasEnded(): boolean {
     return this.#state === 'over';
   }

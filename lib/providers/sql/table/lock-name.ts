@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 
-// With the longest namespace (64) and the hash (43), this stays well below the column's 255 bytes.
+// Even with the longest namespace (64) and a hash (43), names fit easily in the column's 255 bytes.
 const LONGEST_READABLE = 120;
 const READABLE = /^[A-Za-z0-9_.:@/=+,-]+$/;
 const PREFIX = 40;
@@ -65,7 +65,7 @@ export function recordNamesOf(namespace: string, kind: RecordKind): readonly [st
   return [`${namespace}#${kind}:`, `${namespace}#${kind}:~`];
 }
 
-/** The row labeled with an instance's name. */
+/** The row that stores an instance's name. */
 export function instanceNameOf(namespace: string, id: string): string {
   return `${namespace}#instance:${id}`;
 }

@@ -6,7 +6,7 @@ import type { DatabaseFamily, Family } from '../connection/dialect.js';
 
 export const DEFAULT_TABLE = 'distributed_lock';
 
-// Identifiers can't be bound as values. These don't need escaping and fit within every database's limit.
+// Identifiers can't be bound as values, but these don't need escaping and fit every database's length limit.
 const TABLE = /^[A-Za-z_][A-Za-z0-9_]{0,55}(\.[A-Za-z_][A-Za-z0-9_]{0,55})?$/;
 
 /** The `table` option: `name` or `schema.name`. */
@@ -34,7 +34,7 @@ export function partsOf(table: string): { readonly schema: string | undefined; r
  * - `name`: compared byte by byte.
  * - `token`: the last fencing token, a lease's version, or the time a record was written, in µs since 1970.
  * - `holder`: the holder of a lease, or NULL.
- * - `expires`: when a lease or its retention ends, in µs since 1970. Once past, it shows when the row was last used. For a
+ * - `expires`: when a lease or its retention ends, in µs since 1970. A past time shows when the row was last used. For a
  * record, it is 400 days after the write. For a row lock, it is the creation time, because updating it would cost a
  * commit.
  * - `label`: a lease's key, or the name of a record or instance, as ASCII JSON, if `name` doesn't show it.

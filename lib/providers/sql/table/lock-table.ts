@@ -33,7 +33,7 @@ export class LockTable {
   /**
    * Checks or creates the table. Does nothing if it has already been checked.
    *
-   * @throws LockConfigError if the table doesn't exist and may not be created, or if a privilege is missing
+   * @throws LockConfigError if the table is missing and may not be created, or if a privilege is missing
    */
   async prepare(): Promise<void> {
     if (!this.#wasThere) await this.restore();

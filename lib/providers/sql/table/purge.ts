@@ -33,7 +33,7 @@ export function readUnusedFor({ unusedFor }: PurgeOptions): number {
 export async function purge(
   { name, family, run }: LockTable,
   unusedFor: number,
-  // All names sort between these.
+  // All names sort between these two.
   [begin, afterLast]: readonly [string, string] = ['', '\u007f'],
 ): Promise<number> {
   const [first, second] = [family.value(1), family.value(2)];

@@ -14,7 +14,7 @@ import { type LockTable, pagesOf } from './lock-table.js';
 
 const DAY = 86_400_000_000;
 /**
- * How long a record is safe from purges after its last write, in µs. A yearly job must be remembered, and a failover
+ * How long a record is safe from purges after its last write, in µs. A yearly job's last run must survive, and a failover
  * that lost its epoch would restart its fencing tokens.
  */
 const KEEP: Readonly<Record<RecordKind, number>> = { run: 400 * DAY, failover: 36_500 * DAY };
@@ -30,7 +30,7 @@ const PAGE = 100;
  * statement compares against the last committed text, and again after waiting for the row. The text is ASCII, which
  * every collation compares byte
  * by byte. Every change alters the row, because `expires` always grows. Otherwise, MySQL would skip an UPDATE that sets equal values,
- * and a former writer could confirm it without writing. If the text is already `next`, it is written again, so only a failed comparison
+ * which a former writer could then confirm without writing. If the text is already `next`, it is written again, so only a failed comparison
  * leads to a read. If a statement gets no response, its outcome is unknown. `token` holds the write time, because every
  * database returns an UPDATE's new token.
  *
@@ -56,7 +56,7 @@ export class SqlRecords implements RecordStore {
         const found = await read(table, row);
         if (found.value === null && expected === null) {
           await table.ensureRow('rows of records', row, leaseLabelOf(name));
-        } else if (found.value !== expected && found.value !== next) return found; // otherwise, it has since changed back
+        } else if (found.value !== expected && found.value !== next) return found; // otherwise, the text has since changed back
       }
     });
   }

@@ -24,16 +24,17 @@ export interface GrantedLease {
  */
 export interface FoundLease extends GrantedLease {
   /**
-   * Whether the statement that wrote it was acknowledged, so the lease survives. Otherwise, the lease counts only from its first acknowledged renewal.
+   * Whether the statement that wrote the lease was acknowledged, so it survives a failover. Otherwise, it counts only
+   * from its first acknowledged renewal.
    */
   readonly isAcknowledged: boolean;
 }
 
-// How long a sent reservation may still take effect, in ms.
+// How long after it is sent a reservation may take effect, in ms.
 const RESERVE_WITHIN = 500;
 
 /**
- * A request's claim to a lease, alone or as one of a limited number of holders: the statements that acquire, renew, and free it.
+ * A request's claim to a lease, as its only holder or one of a limited number. Sends the statements that acquire, renew, and free it.
  *
  * A caller with a slow connection could lose every race against a fast one. So after the first loss, it reserves a
  * position behind all others, and the next read shows whether there is room for it.
@@ -71,7 +72,7 @@ export class LeaseClaim {
 
   /** Updates the state from a row that was read. Resolves to the lease if the request holds it. */
   async look(seen: Lease | undefined): Promise<FoundLease | undefined> {
-    // If the version has changed, an unanswered claim has either taken effect or never will.
+    // If the version has changed, an unanswered claim either has taken effect or never will.
     if (seen?.version !== this.#unanswered) this.#unanswered = undefined;
     if (!seen || seen.serverTime > this.#unansweredUntil) this.#unansweredUntil = -Infinity;
     const own = seen?.holds.find((hold) => this.#isOwn(hold));
@@ -135,7 +136,7 @@ export class LeaseClaim {
   /**
    * Undoes whatever was sent, or retains the lease for `keepFor` ms. Resolves to whether the request held the lease.
    *
-   * An unanswered claim is voided first, or it could take effect in between. A reservation can't be
+   * Voids an unanswered claim first, because it could still take effect. A reservation can't be
    * voided, so the release waits until it can no longer take effect.
    */
   async release(keepFor: number): Promise<boolean> {
@@ -162,7 +163,7 @@ export class LeaseClaim {
   async #outlastReservation(): Promise<void> {
     const seen = await this.leases.read(this.name);
     const remaining = seen ? (this.#unansweredUntil - seen.serverTime) / 1000 : 0;
-    // Wait at most that long, even if the server's clock was set back.
+    // Limit the wait in case the server's clock was set back.
     if (remaining > 0) await pause(this.clock, Math.min(remaining, RESERVE_WITHIN), new AbortController().signal, true);
     this.#unansweredUntil = -Infinity;
   }
@@ -176,7 +177,7 @@ export class LeaseClaim {
   }
 }
 
-/** How long the row keeps a hold, in ms. */
+/** How much longer the row keeps a hold, in ms. */
 export function remainingOf({ serverTime }: Lease, { expires }: LeaseHold): number {
   return (expires - serverTime) / 1000;
 }

@@ -109,7 +109,7 @@ export class LeaseTable extends LockTable {
   }
 
   /**
-   * Reads the next rows by name, whether or not they are free. There is no index on `expires`, so a search for held
+   * Reads the next rows in name order, free or not. There is no index on `expires`, so a search for held
    * rows could read the whole table. The same goes for a range of names: Postgres may read and sort the whole range
    * (measured without table statistics).
    */
@@ -206,7 +206,7 @@ export class LeaseTable extends LockTable {
   }
 
   /**
-   * Updates the rows that are still held to end `duration` ms from now. Resolves to the number of rows. A
+   * Sets the rows still held to expire `duration` ms from now. Resolves to the number of rows. A
    * holder is one attempt at one key, so three lists are equivalent to a list of triples, for which MySQL would not use
    * the index.
    */

@@ -4,7 +4,7 @@ import { timeOfToken } from '../../../core/toolkit/fencing-token.js';
 import { instanceIdOf, instancesOf } from '../../../core/toolkit/instance-ids.js';
 import type { SeenHolder } from '../../shared/seen-holders.js';
 
-/** A hold, or the retention after it. */
+/** A hold, or the retention that follows it. */
 export interface LeaseHold {
   /** Undefined if retained, that is, released before `minHold` had passed. */
   readonly holder: string | undefined;
@@ -17,7 +17,7 @@ export interface LeaseHold {
 
 /** A row as read, with times from the database's clock. */
 export interface Lease {
-  /** The row's version: the last token, or higher. */
+  /** The row's version, which is at least the last token. */
   readonly version: bigint;
   /** When it was read, in µs since 1970. */
   readonly serverTime: number;
@@ -25,7 +25,7 @@ export interface Lease {
   readonly holds: readonly LeaseHold[];
   /** The `holders` column; `null` for an exclusive lock. */
   readonly holders: string | null;
-  /** That column's entries, one per holder. */
+  /** The entries in `holders`, one per holder. */
   readonly pieces: readonly Piece[];
 }
 
@@ -34,7 +34,7 @@ interface Piece {
   readonly text: string;
   readonly hold: LeaseHold;
   readonly hasEnded: boolean;
-  /** Whether it was released and is not retained. */
+  /** Whether the hold was released without being retained. */
   readonly isFreed: boolean;
 }
 
@@ -131,7 +131,7 @@ function smallestLimit(holds: readonly LeaseHold[]): number {
 export function infoOf(key: string, lease: Lease): LockInfo | null {
   const { serverTime } = lease;
   const holds = grantedOf(lease.holds);
-  // If all are retained, show the last one.
+  // If all holds are retained, show the last one.
   const latest = holds.filter(isLive).at(-1) ?? holds.at(-1);
   if (!latest) return null;
   const holders = holds.filter(isLive).length;

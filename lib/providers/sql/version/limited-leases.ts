@@ -13,13 +13,13 @@ export interface NewHolder {
   readonly limited: LimitShare;
 }
 
-// Each removal nests the SQL expression one level deeper. Each claim adds only one piece, so ended pieces still don't accumulate.
+// Limited because each removal nests the SQL one level deeper. Ended pieces still don't accumulate, as each claim adds only one.
 const MOST_REMOVED = 50;
 
 /**
  * The holders of limited leases: pieces of text in the key's row, in claim order.
  *
- * A renewal or release is a single statement that changes the end in its own piece without comparing the version, so
+ * A renewal or release is a single statement that changes the end time in its own piece without comparing the version, so
  * other callers, however fast, can't make it fail. A freed piece never changes again, and an ended one is changed only by a statement sent earlier.
  */
 export class LimitedLeases {

@@ -20,7 +20,7 @@ import type { LimitedLeases } from './limited-leases.js';
 
 // The delay between reads of a busy row. Each read is one index lookup.
 const PAUSE = { first: 10, most: 200 };
-// The last read is made this long before the wait ends, in ms.
+// How long before a wait ends the last read is made, in ms.
 const LAST_LOOK = 50;
 // How many times an attempt that doesn't wait may lose to other claims.
 const MOST_LOST = 5;
@@ -31,7 +31,7 @@ export interface LeaseDatabase extends Database {
   readonly limited: LimitedLeases;
 }
 
-/** A row as read. */
+/** A snapshot of a row. */
 interface Look {
   readonly seen: Lease | undefined;
   /** When the read was sent. */
@@ -81,7 +81,7 @@ export class VersionRequest implements SqlRequest {
     return isRenewed ? { validUntil: validUntil(sentAt, lease) } : 'lost';
   }
 
-  /** Tries until `request.wait` ends. A repeated call finds a hold left by an unanswered call. */
+  /** Tries until `request.wait` ends. A repeated call finds any hold an unanswered one acquired. */
   acquire(): Promise<Grant | 'busy' | 'not-asked'> {
     const { after } = this.request;
     this.#answer =
@@ -90,8 +90,8 @@ export class VersionRequest implements SqlRequest {
   }
 
   /**
-   * Reads now, in one statement with the chain's other requests, and claims once the previous request is granted. If
-   * claims shared a statement, they could wait for each other's rows.
+   * Reads at once, in a statement shared with the chain's other requests, and claims once the previous request is
+   * granted. Claims in a shared statement could block on each other's rows.
    */
   async #claimAfter(before: VersionRequest | undefined): Promise<Grant | 'busy' | 'not-asked'> {
     const readAt = this.context.clock.now();
@@ -116,7 +116,7 @@ export class VersionRequest implements SqlRequest {
   }
 
   /**
-   * Ends the attempt, whatever state it is in. Without a claim, no release is sent: otherwise, each caller during an outage
+   * Ends the attempt, whatever its state. Sends a release only if there is a claim. Otherwise, each caller during an outage
    * would leave behind a statement that is retried for a lease's duration.
    */
   async release({ keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
@@ -125,7 +125,7 @@ export class VersionRequest implements SqlRequest {
     return (await this.#claim.release(keepFor)) ? 'released' : 'lost';
   }
 
-  /** @param early a read that was made before its turn */
+  /** @param early a read made before this request's turn */
   async #claimWhenFree(early?: Look): Promise<Grant | 'busy'> {
     const answer = await this.#claimIfFree(early);
     if (typeof answer !== 'number') return answer;
@@ -133,10 +133,10 @@ export class VersionRequest implements SqlRequest {
     return new Promise((resolve, reject) => {
       const leave = () => {
         this.#hasLeft = true;
-        // The row was busy when it was last read. But a claim in flight may still be granted, so wait for its outcome.
+        // The row was busy when last read, but a claim in flight may still be granted, so wait for its outcome.
         if (!this.#claim.sent) resolve('busy');
       };
-      // Read the signal only when waiting, because reading it creates it. Before that, a release ends the attempt, and a lock
+      // Read the signal only when waiting, because the first read creates it. Before that, a release ends the attempt, and a lock
       // granted to a caller that has left is released.
       withAbort(this.request.signal, leave, () => this.#wait(answer)).then(resolve, reject);
     });
@@ -179,7 +179,7 @@ export class VersionRequest implements SqlRequest {
       if (found) {
         const confirmed = await this.#confirm(found, readAt);
         if (confirmed) return confirmed;
-        // The lease was freed by a release sent in the meantime or had expired, as the next read will show.
+        // The lease expired or was freed by a release sent in the meantime, as the next read will show.
         continue;
       }
       if (this.#hasEnded()) break;

@@ -7,7 +7,7 @@ import { setTimeout } from '../../../core/toolkit/real-timers.js';
 const FIRST_PAUSE_MS = 20;
 const LONGEST_PAUSE_MS = 1_000;
 
-/** How often a method is retried. */
+/** Retry options for a method. */
 export interface RetryOnConflictOptions {
   /** The maximum number of runs, including the first. Default 3. */
   readonly attempts?: number;
@@ -71,7 +71,7 @@ export function RetryOnConflict(options: RetryOnConflictOptions = {}): RetryDeco
     copyMethodMetadata(retried, original);
     descriptor.value = retried;
   };
-  // The type's property overload has no descriptor and never matches.
+  // The type's property overload takes no descriptor and never matches.
   return decorate as RetryDecorator;
 }
 

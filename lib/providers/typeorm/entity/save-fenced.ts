@@ -53,7 +53,7 @@ export function saveFenced<E extends ObjectLiteral>(
   options: SaveFencedOptions<E>,
 ): Promise<E>;
 /**
- * The same write without a lock, guarded by the `@VersionColumn` alone: it refuses the write if anyone has written the
+ * The same write without a lock, guarded by the `@VersionColumn` alone, which refuses the write if anyone has written the
  * row since the entity was read. A fence column keeps its token, because it is written back as read. So read the whole
  * entity, and reread it after a rollback.
  *
@@ -110,7 +110,7 @@ class GuardedRow<E extends ObjectLiteral> {
     this.#version = this.#versionOf(metadata.versionColumn);
   }
 
-  /** A lazy relation set to a promise has its value once the promise is fulfilled. */
+  /** A lazy relation set to a promise gets its value when the promise is fulfilled. */
   async relationsLoaded(): Promise<void> {
     for (const { isLazy, propertyName } of this.#repository.metadata.relationsWithJoinColumns) {
       // Reading the property itself would load the relation.
@@ -132,7 +132,7 @@ class GuardedRow<E extends ObjectLiteral> {
     if (this.#fence) {
       const { column, token } = this.#fence;
       const fence = query.escape(column.databaseName);
-      // Sent as text, because no driver rounds text.
+      // Sent as text, because drivers never round text.
       query.andWhere(`(${fence} IS NULL OR ${fence} <= :fencingToken)`, { fencingToken: String(token) });
       assign(values, column.propertyPath, () => ':fencingToken');
     }
@@ -282,7 +282,7 @@ class GuardedRow<E extends ObjectLiteral> {
   }
 }
 
-// These drivers return a bigint as a number; all others return text.
+// These drivers return a bigint as a number; all others return it as text.
 const NUMBERS: readonly string[] = ['sqljs', 'better-sqlite3', 'sqlite'];
 
 function isEntity(value: unknown): value is ObjectLiteral {

@@ -122,8 +122,7 @@ export class MemoryBackend implements LockBackend {
     return Promise.resolve(this.store.free(this.#name(key)));
   }
 
-  // A generator reads each lock only when the caller gets to it.
-  // eslint-disable-next-line @typescript-eslint/require-await
+  // eslint-disable-next-line @typescript-eslint/require-await -- a generator reads each lock only when the caller gets to it
   async *list({ prefix }: { readonly prefix: string }): AsyncIterable<LockInfo> {
     const namespace = this.#name('');
     for (const name of this.store.keys(namespace + prefix)) {

@@ -34,8 +34,7 @@ export class LockTables1700000000000 implements MigrationInterface {
 
 function familyFor({ name, table }: LockTables1700000000000, queryRunner: QueryRunner): DatabaseFamily {
   tableName().read(table, { name }, 'table');
-  // TypeORM 0.3 does not know its new name, dataSource.
-  // eslint-disable-next-line @typescript-eslint/no-deprecated
+  // eslint-disable-next-line @typescript-eslint/no-deprecated -- TypeORM 0.3 doesn't know its new name, dataSource
   const { type } = queryRunner.connection.options;
   const family = FAMILY_OF.get(type);
   if (family) return family;

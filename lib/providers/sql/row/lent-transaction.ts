@@ -167,8 +167,7 @@ export interface SqlClient {
  * @throws LockLostError if the lock is no longer held
  * @throws LockConfigError if the lock has no such transaction
  */
-// Only the caller knows the driver.
-// eslint-disable-next-line @typescript-eslint/no-unnecessary-type-parameters
+// eslint-disable-next-line @typescript-eslint/no-unnecessary-type-parameters -- only the caller knows the driver
 export function sqlClientOf<Client extends object = SqlClient>(lock: Lock): Client {
   return transactionOf(lock, 'sqlClientOf').client as Client;
 }

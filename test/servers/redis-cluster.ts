@@ -1,5 +1,5 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
+import { until } from '../until.js';
 import { type RedisServer, startRedisServer } from './redis-server.mjs';
 import { freePort } from './server-process.mjs';
 import { startTcpProxy, type TcpProxy } from './tcp-proxy.js';
@@ -53,21 +53,16 @@ export async function startRedisCluster({
   for (const { admin } of nodes.slice(1)) {
     await admin.call('CLUSTER', ['MEET', '127.0.0.1', String(first.server.port), String(first.busPort)]);
   }
-  await until(nodes, /cluster_known_nodes:(\d+)/, String(count));
+  await untilAll(nodes, /cluster_known_nodes:(\d+)/, String(count));
   for (const [index, { admin }] of replicas.entries()) {
     const master = masters[index % 3] as StartedNode;
     await admin.call('CLUSTER', ['REPLICATE', master.id]);
   }
-  await until(nodes, /cluster_state:(\w+)/, 'ok');
+  await untilAll(nodes, /cluster_state:(\w+)/, 'ok');
   await Promise.all(
-    replicas.map(async ({ admin }) => {
-      for (
-        const end = Date.now() + READY_WITHIN;
-        !(await admin.info('replication')).includes('master_link_status:up');
-      ) {
-        if (Date.now() > end) throw new Error('A replica of the Cluster does not find its master.');
-        await sleep(20);
-      }
+    replicas.map(({ admin }) => {
+      const isLinked = async () => (await admin.info('replication')).includes('master_link_status:up');
+      return until(isLinked, 'a replica of the Cluster finds its master', READY_WITHIN);
     }),
   );
   return {
@@ -122,21 +117,20 @@ async function startNode(nodeTimeout: number, given: readonly string[], source?:
  * greater one.
  */
 export async function outrank(node: ClusterNode, { masters }: Pick<RedisCluster, 'masters'>): Promise<void> {
-  const epochOf = async ({ admin }: ClusterNode) =>
-    Number(/cluster_my_epoch:(\d+)/.exec(String(await admin.call('CLUSTER', ['INFO'])))?.[1]);
   const others = masters.filter((each) => each !== node);
-  for (const end = Date.now() + READY_WITHIN; ; await sleep(20)) {
+  await until(async () => {
     await node.admin.call('CLUSTER', ['BUMPEPOCH']);
-    const [own = 0, ...epochs] = await Promise.all([node, ...others].map(epochOf));
-    if (epochs.every((epoch) => epoch < own)) return;
-    if (Date.now() > end) throw new Error('The node did not get the greatest epoch.');
-  }
+    const [own = 0, ...epochs] = (await fieldOf([node, ...others], /cluster_my_epoch:(\d+)/)).map(Number);
+    return epochs.every((epoch) => epoch < own);
+  }, 'the node has the greatest epoch');
 }
 
-async function until(nodes: readonly ClusterNode[], field: RegExp, value: string): Promise<void> {
-  for (const end = Date.now() + READY_WITHIN; ; await sleep(20)) {
-    const info = await Promise.all(nodes.map(async ({ admin }) => String(await admin.call('CLUSTER', ['INFO']))));
-    if (info.every((text) => field.exec(text)?.[1] === value)) return;
-    if (Date.now() > end) throw new Error(`The Cluster is not ready: ${field.source} is not ${value} on every node.`);
-  }
+/** What each node says of itself in this field of `CLUSTER INFO`. */
+function fieldOf(nodes: readonly ClusterNode[], field: RegExp): Promise<(string | undefined)[]> {
+  return Promise.all(nodes.map(async ({ admin }) => field.exec(String(await admin.call('CLUSTER', ['INFO'])))?.[1]));
+}
+
+function untilAll(nodes: readonly ClusterNode[], field: RegExp, value: string): Promise<void> {
+  const what = `each node of the Cluster says that ${field.source} is ${value}`;
+  return until(async () => (await fieldOf(nodes, field)).every((found) => found === value), what, READY_WITHIN);
 }

@@ -462,7 +462,8 @@ describe.each<Platform>(['Express', 'Fastify'])('a client that does not read a s
 
   function serveFiles(prepare?: (app: INestApplication) => unknown) {
     // Each application has its own list, because one that stops may log a loss during the next test.
-    const logged: string[] = (warnings = []);
+    const logged: string[] = [];
+    warnings = logged;
     const logger = { log: () => undefined, error: () => undefined, warn: (text: string) => logged.push(text) };
     return serve({ controllers: [Files] }, { provider: new MemoryLockProvider(), logger }, prepare, platform);
   }

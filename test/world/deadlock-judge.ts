@@ -38,8 +38,9 @@ export class DeadlockJudge {
       const cycle = findCycle(call, calls, true);
       if (cycle !== undefined) Object.assign(known, { cycle, seenAt: now, endedAt: Infinity });
       const sure = cycle && findCycle(call, calls, false);
-      const isSame = known.sure?.cycle.every((member) => calls.has(member) && member.lock === undefined) === true;
-      known.sure = sure && isSame ? known.sure : sure && { cycle: sure, since: now };
+      const isOver = known.sure?.cycle.some((member) => !calls.has(member) || member.lock !== undefined) ?? true;
+      if (sure === undefined) known.sure = undefined;
+      else if (isOver) known.sure = { cycle: sure, since: now };
       if (known.sure === undefined || now - Math.max(known.sure.since, healthySince) <= REFUSED_WITHIN) continue;
       const waited = (now - known.sure.since).toFixed(0);
       this.report(`${call.name} and others wait for each other for ${waited} ms, and none is refused`);

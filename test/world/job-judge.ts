@@ -9,6 +9,7 @@ export const JOB = 'job';
 const LAYOUT = new KeyLayout('lock');
 const LOCK = LAYOUT.lockOf(JOB);
 const RECORD = LAYOUT.recordOf(JOB);
+const NEARLY_HALF = 0.4;
 
 /** Decides whether each tick of the job is begun once, in order and in time. It reads the record on the server after each command. */
 export class JobJudge {
@@ -26,8 +27,8 @@ export class JobJudge {
 
   constructor(
     private readonly plan: PlannedRecipes,
-    /** How far clocks may drift, as a share of the time that passes. */
-    private readonly drift: number,
+    /** By how many ms all clocks of the running processes are ahead of the server's, or more. */
+    private readonly allAhead: () => number,
     private readonly modelOf: (key: string) => RedisModel,
     private readonly report: (violation: string) => void,
   ) {}
@@ -98,8 +99,8 @@ export class JobJudge {
     this.#lookForAbandoned(now, healthySince);
     const last = this.#record === undefined ? 0 : this.#record.tick - EPOCH;
     this.#timelySince = Math.max(this.#timelySince, healthySince + lease);
-    // A process whose clock is ahead of the server's by more than half a period runs no tick.
-    if (now * this.drift > period / 2) return;
+    // A process runs no tick while its clock is ahead of the server's by half a period, less the time of a round trip.
+    if (this.allAhead() > NEARLY_HALF * period) return;
     if (now - Math.max(last, this.#timelySince) <= 4 * period) return;
     this.report(`no tick of the job was begun for ${(now - last).toFixed(0)} ms`);
     this.#timelySince = Infinity;

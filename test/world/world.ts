@@ -106,9 +106,13 @@ class World {
     const report = (violation: string) => {
       this.#judge.report(violation);
     };
+    const allAhead = () => {
+      const running = this.#processes.filter(({ machine }) => !machine.isDead);
+      return Math.min(...running.map(({ machine }) => machine.clock.wallTime() - EPOCH - timeline.now));
+    };
     this.#judge = new Judge(timeline, modelOf, bounds, {
       placeOf: (process) => this.#processes.find(({ number }) => number === process)?.place,
-      jobs: plan.recipes && new JobJudge(plan.recipes, plan.drift, modelOf, report),
+      jobs: plan.recipes && new JobJudge(plan.recipes, allAhead, modelOf, report),
       isInMemory: plan.isInMemory === true,
     });
     if (plan.recipes) this.#recipes = new Recipes(plan.recipes, this.#judge, this.#story, timeline);

@@ -5,7 +5,10 @@
 const FIRST = 500;
 /** At the end of a round, the last ticks may still be waited for: half of a period, and the look after a lease. */
 const LAST = 4_000;
-/** A run begins before its first act is recorded; a server may be away before its fault is recorded. */
+/**
+ * A run begins before its first act is recorded; a server may be away before its fault is recorded; and a caller may still begin after the end of
+ * the round is recorded, because workers are told afterwards.
+ */
 const RECORDED = 200;
 
 export class TickRules {
@@ -18,6 +21,7 @@ export class TickRules {
   #runs = new Map();
   /** By key: when a process first fired it in this round. */
   #firedSince = new Map();
+  #roundEndedAt = -Infinity;
   #wallAhead = 0;
   /** How many ticks were due, and how many of them were not begun for a documented reason. */
   counts = { due: 0, excused: 0 };
@@ -33,7 +37,8 @@ export class TickRules {
   }
 
   fired(at, key) {
-    if (!this.#firedSince.has(key)) this.#firedSince.set(key, at);
+    const isOfLastRound = at < this.#roundEndedAt + RECORDED;
+    if (!isOfLastRound && !this.#firedSince.has(key)) this.#firedSince.set(key, at);
   }
 
   /** When a tick of this key was begun last. */
@@ -83,6 +88,7 @@ export class TickRules {
       }
     }
     this.#firedSince.clear();
+    this.#roundEndedAt = at;
     return missed;
   }
 }

@@ -76,6 +76,8 @@ describe('the rule that each tick is begun', () => {
     expect(await violations(...all(1, 5, 6, 7, 8), QUIET)).toEqual([]);
     const next: Entry[] = [[18_600, 'attempt', 'w1/1.0.99'], ...run('w1/1.0.100', 20_000), [23_900, 'quiet']];
     expect(await violations(...all(), QUIET, ...next)).toEqual([]);
+    const late: Entry = [8_501, 'attempt', 'w1/1.0.98'];
+    expect(await violations(...all(), QUIET, late, ...next)).toEqual([]);
   });
 
   it('is kept where the tick was due during a run', async () => {

@@ -66,13 +66,14 @@ export function holderInWords(holding: KnownHolding, startedAt: number, now: num
   if (instance === null) return 'one holder has it';
   const name = `instance "${instance}"${method === null ? '' : ` (${method})`}`;
   const seenFor = since === null ? 0 : Math.max(0, seenAt - since);
-  if (since !== null && since > startedAt) return `it changed hands; ${name} has now held it for ${inWords(seenFor)}`;
-  if (now - seenAt > Math.max(seenFor, CURRENT_MS)) return `${name} held it ${inWords(now - seenAt)} ago`;
+  if ((since ?? 0) > startedAt + RECENT_MS) return `it changed hands; ${name} has now held it for ${inWords(seenFor)}`;
+  if (now - seenAt > Math.max(seenFor, RECENT_MS)) return `${name} held it ${inWords(now - seenAt)} ago`;
   return since === null ? `${name} has it` : `${name} has held it for ${inWords(now - since)}`;
 }
 
-// An observation no older than this counts as current.
-const CURRENT_MS = 50;
+// An observation no older than this counts as current, and a holder that came this soon after the caller may have come before it:
+// its time is an estimate from the server's clock.
+const RECENT_MS = 50;
 
 function inWords(duration: number): string {
   const seconds = duration / 1_000;

@@ -477,7 +477,7 @@ export interface AcquireRequest<State = unknown> {
 /** The grant of a lock. */
 export interface Grant {
   /**
-   * The fencing token, larger than every earlier token of this key; `null` if the backend has no reliable tokens.
+   * The fencing token, larger than any earlier token for this key; `null` if the backend has no reliable tokens.
    * Readers granted the lock together share a token.
    */
   readonly fencingToken: bigint | null;

@@ -93,5 +93,5 @@ class FakeTime implements TestTime {
 }
 
 function endless(): Error {
-  return new Error('The case did not end: something was never answered.');
+  return new Error('The case never finished: a request went unanswered.');
 }

@@ -216,7 +216,7 @@ export class Session {
   /**
    * Renews the locks on the session with a heartbeat. A heartbeat would only queue behind a running statement, so the
    * control session checks the server instead. The guard's timer doesn't run during that statement. But if the network is cut,
-   * the server may have finished it long ago, so the validity is not extended until the answer arrives.
+   * the server may have finished the statement long ago, so the validity is not extended until its result arrives.
    */
   async renew(): Promise<RenewOutcome> {
     if (this.isLost()) return 'lost';

@@ -1,5 +1,5 @@
 import { LockError } from '../../api/errors.js';
-import { isIterable, isIteration } from '../methods/streams.js';
+import { isIterable, isIteration } from '../methods/results/streams.js';
 import { toClientError } from './client-error.js';
 
 /**

@@ -13,11 +13,11 @@ import { type DeclaredMethod, locksBehind } from '../methods/declared-method.js'
 import { lockCall } from '../methods/method-call.js';
 import { observedInRequest, type RequestContext, requestLockOf, runInRequest } from '../methods/request-context.js';
 import { observed } from '../methods/results/observable.js';
-import { isStream, keepRequestStreams } from '../methods/streams.js';
+import { isStream, keepRequestStreams } from '../methods/results/streams.js';
 import { logger } from '../options/module-logger.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../options/module-options.js';
 import { LockService } from '../service/lock.service.js';
-import { isCaught, sendException } from './exception-event.js';
+import { isCaught, sendException } from './websocket-exception.js';
 import { HttpErrors } from './http-errors.js';
 import { reportedToGraphql } from './lock-graphql-error.js';
 import { hasSocketTimeout, signalOfResponse, streamedResponse } from './streamed-response.js';

@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http';
 import type { ExecutionContext } from '@nestjs/common';
 import { RESPONSE_PASSTHROUGH_METADATA, ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
 import { RouteParamtypes } from '@nestjs/common/enums/route-paramtypes.enum.js';
-import { isStream } from '../methods/streams.js';
+import { isStream } from '../methods/results/streams.js';
 
 /** Resolves when the response has ended. `undefined` if the handler's result completes the response. */
 export function streamedResponse(

@@ -6,7 +6,7 @@ import { setImmediate } from '../../../core/toolkit/real-timers.js';
 import type { Method } from '../../../decoration/decorated-method.js';
 import type { DeclaredMethod } from '../declared-method.js';
 import { type CallLock, lockCall } from '../method-call.js';
-import { isIterable, keepRequestStreams } from '../streams.js';
+import { isIterable, keepRequestStreams } from './streams.js';
 
 type Steps = AsyncGenerator<unknown, unknown, unknown>;
 

@@ -4,7 +4,7 @@ import { endGuarded, type OnLoss } from '../../../core/hold/guarded-task.js';
 import type { Method } from '../../../decoration/decorated-method.js';
 import type { DeclaredMethod } from '../declared-method.js';
 import { type CallLock, lockCall } from '../method-call.js';
-import { keepRequestStreams } from '../streams.js';
+import { keepRequestStreams } from './streams.js';
 
 /**
  * Checks whether the last value (a file, a response) is still being sent. The lock is held until the returned promise settles.

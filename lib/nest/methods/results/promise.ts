@@ -1,7 +1,7 @@
 import type { Method } from '../../../decoration/decorated-method.js';
 import type { DeclaredMethod } from '../declared-method.js';
 import { lockCall, perform } from '../method-call.js';
-import { keepRequestStreams, refuseStream } from '../streams.js';
+import { keepRequestStreams, refuseStream } from './streams.js';
 
 /** The locked form of an async method. */
 export function lockedPromise(method: DeclaredMethod, original: Method): Method {

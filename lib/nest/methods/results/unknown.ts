@@ -2,7 +2,7 @@ import { LockConfigError } from '../../../api/errors.js';
 import type { Method } from '../../../decoration/decorated-method.js';
 import type { DeclaredMethod } from '../declared-method.js';
 import { lockCall, perform } from '../method-call.js';
-import { isIteration, isStream, keepRequestStreams, refuseStream } from '../streams.js';
+import { isIteration, isStream, keepRequestStreams, refuseStream } from './streams.js';
 import { iterated } from './iteration.js';
 
 type Steps = ReturnType<typeof iterated>;

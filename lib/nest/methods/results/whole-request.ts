@@ -3,7 +3,7 @@ import { runGuarded } from '../../../core/hold/guarded-task.js';
 import type { Method } from '../../../decoration/decorated-method.js';
 import type { DeclaredMethod } from '../declared-method.js';
 import { type RequestLock, requestLockOf } from '../request-context.js';
-import { keepRequestStreams } from '../streams.js';
+import { keepRequestStreams } from './streams.js';
 
 /** A handler whose lock `LockRequestInterceptor` acquires. The handler refuses to run without it. */
 export function underRequestLock(method: DeclaredMethod, original: Method): Method {

@@ -1,9 +1,9 @@
 import { AsyncResource } from 'node:async_hooks';
 import { StreamableFile } from '@nestjs/common';
 import { isObservable, Observable, type Observer, ReplaySubject, Subject } from 'rxjs';
-import { LockConfigError } from '../../api/errors.js';
-import { setImmediate } from '../../core/toolkit/real-timers.js';
-import { isObservablePrototype } from '../../decoration/decorated-method.js';
+import { LockConfigError } from '../../../api/errors.js';
+import { setImmediate } from '../../../core/toolkit/real-timers.js';
+import { isObservablePrototype } from '../../../decoration/decorated-method.js';
 
 /** Whether a result is read only after the method has returned it and ended. */
 export function isStream(result: unknown): boolean {

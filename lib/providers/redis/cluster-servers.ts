@@ -187,6 +187,8 @@ export class ClusterServers extends RedisServers implements ServersListener {
     }
     // Held locks must be renewed at their new server before requests are sent there. A newly connected server reports `onUp` itself.
     if (hasMoved) this.listener.onUp();
+    // The node that reported the map may not know all masters yet.
+    if (this.shards.some(({ server }) => server === undefined)) this.#refreshUntilServed();
   }
 
   #nodeAt(address: Address): ClusterNode {

@@ -2,6 +2,9 @@ import type { Timer } from '../../api/clock.js';
 import { type ConnectionSettings, OpenConnection } from './client/open-connection.js';
 import { isReplyError, type RedisConnection } from './client/redis-connection.js';
 
+/** How long to wait before subscribing again to a channel that the server has refused, in ms. */
+const RETRY_DELAY = 1_000;
+
 /** Reacts to subscription events. */
 export interface SubscriptionListener {
   /** The subscription is listening, for the first time or again after messages may have been missed. */
@@ -19,6 +22,10 @@ export interface SubscriptionListener {
  */
 export class Subscription extends OpenConnection {
   #probe: Timer | undefined;
+  #retry: Timer | undefined;
+  /** The channels that the server has refused, because it was loading its data or running a script, or by its ACL. */
+  readonly #refused = new Set<string>();
+  #hasWarned = false;
   #channels: readonly string[] = [];
   /** Whether to use sharded channels (in a Cluster with Redis 7 or later). */
   #isSharded: boolean;
@@ -69,6 +76,7 @@ export class Subscription extends OpenConnection {
 
   close(): void {
     this.#endProbe();
+    if (this.#retry !== undefined) this.settings.clock.clearTimer(this.#retry);
     this.shut();
   }
 
@@ -104,18 +112,33 @@ export class Subscription extends OpenConnection {
       return true;
     } catch (error) {
       if (!isReplyError(error)) return false;
-      if (error.message.startsWith('NOPERM')) {
+      if (this.#isSharded && error.message.includes('unknown command')) {
+        // Redis versions before 7 don't support SSUBSCRIBE. The script has the same fallback.
+        this.#isSharded = false;
+        return this.#subscribeTo(channel);
+      }
+      const isDenied = error.message.startsWith('NOPERM');
+      if (isDenied && !this.#hasWarned) {
+        this.#hasWarned = true;
         this.settings.logger.warn(
           `Redis denies this process access to its channel (${error.message}), so it only gets locks no other process is waiting for. ` +
             `Grant ${this.#isSharded ? 'SSUBSCRIBE' : 'SUBSCRIBE'} on "${channel}".`,
         );
-      } else if (this.#isSharded && error.message.includes('unknown command')) {
-        // Redis versions before 7 don't support SSUBSCRIBE. The script has the same fallback.
-        this.#isSharded = false;
-        return this.#subscribeTo(channel);
-      } else if (this.#isSharded) this.#forget([channel]);
+      }
+      if (this.#isSharded && !isDenied) this.#forget([channel]);
+      else this.#subscribeLater(channel);
       return false;
     }
+  }
+
+  #subscribeLater(channel: string): void {
+    this.#refused.add(channel);
+    this.#retry ??= this.settings.clock.setTimer(() => {
+      this.#retry = undefined;
+      const channels = [...this.#refused].filter((each) => this.listensTo(each));
+      this.#refused.clear();
+      if (this.isReady) void this.#subscribe(channels);
+    }, RETRY_DELAY);
   }
 
   /** Removes channels, so the next `listenTo` resubscribes. By then, a server may know that it owns the slots. */

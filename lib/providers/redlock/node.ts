@@ -1,3 +1,4 @@
+import type { Timer } from '../../api/clock.js';
 import type { BackendContext } from '../../api/lock-provider.js';
 import { Batcher, HEAVY, LIGHT, type OperationArguments } from '../redis/client/batcher.js';
 import { CommandConnection, type ConnectionListener } from '../redis/client/command-connection.js';
@@ -13,6 +14,9 @@ const SAME_SERVER =
   'is the same server as another node, but Redlock needs independent servers. Use a separate server for each node.';
 const CLUSTERED =
   'belongs to a Redis Cluster, but Redlock needs independent servers. For a Cluster, use RedisLockProvider.';
+
+/** How long to wait before a node that has refused the script is identified again, in ms. */
+const RETRY_DELAY = 1_000;
 
 /** An operation on one lock, sent to the nodes. */
 export interface RedlockCommand {
@@ -42,6 +46,7 @@ export class RedlockNode implements ConnectionListener {
   /** Stands in for a resent release's votes: records that this node was asked for a vote. */
   readonly #sentHere = new Votes();
   #refusal: unknown;
+  #retry: Timer | undefined;
   #identified = Promise.resolve();
 
   /** @param all every node, including this one */
@@ -69,6 +74,7 @@ export class RedlockNode implements ConnectionListener {
   }
 
   onDown(): void {
+    this.#endRetry();
     this.runId = undefined;
     this.#probation?.stop();
     // From here on, the connection's error is the cause. An earlier reason for refusal, such as a probation, may be long gone.
@@ -101,9 +107,10 @@ export class RedlockNode implements ConnectionListener {
     return this.#connection.call(command, ...args);
   }
 
-  close(): Promise<void> {
+  async close(): Promise<void> {
     this.#probation?.stop();
-    return this.#connection.close();
+    await this.#connection.close();
+    this.#endRetry();
   }
 
   /** Whether the node may vote. During its probation, it still runs all other operations. */
@@ -163,14 +170,26 @@ export class RedlockNode implements ConnectionListener {
       await this.call('eval', LOCK_SCRIPT.text, '1', this.layout.counter);
       await this.#probation?.begin(this.runId);
     } catch (error) {
-      // The connection was lost again, or the server refuses the script, so every operation would fail.
+      // The connection was lost again, or the server refuses the script: it may be loading its data.
       this.#refusal = error;
+      if (isReplyError(error)) this.#identifyLater();
       return;
     }
     if (this.runId !== undefined && !this.mayVote(this.context.clock.now())) {
       this.#refusal = new Error('The node cannot vote yet: its current run was first seen less than maxLease ago.');
     }
     this.#setReady(true);
+  }
+
+  #identifyLater(): void {
+    this.#retry = this.context.clock.setTimer(() => {
+      this.onUp();
+    }, RETRY_DELAY);
+  }
+
+  #endRetry(): void {
+    if (this.#retry !== undefined) this.context.clock.clearTimer(this.#retry);
+    this.#retry = undefined;
   }
 
   #unfitnessIn(info: string): string | undefined {

@@ -289,7 +289,7 @@ type Library =
  */
 async function loadLibrary(options: object | undefined): Promise<Library> {
   // ioredis would ignore these options and connect to localhost.
-  if (options && ['socket', 'sentinelRootNodes', 'defaults'].some((each) => each in options)) {
+  if (options && ['socket', 'sentinelRootNodes', 'defaults', 'url'].some((each) => each in options)) {
     return { nodeRedis: await loadNodeRedis() };
   }
   const ioredis = (await import('ioredis').catch(() => undefined)) as Partial<Ioredis> | undefined;

@@ -3,6 +3,7 @@ import { AssertionError } from 'node:assert';
 import { LockManager } from '../core/lock-manager.js';
 import { flag, type OptionTable, read } from '../core/toolkit/options.js';
 import type { Lock } from '../api/lock.js';
+import { assertUsable } from '../nest/module/check-module-options.js';
 import { providersOf } from '../nest/module/lock-manager.factory.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../nest/options/module-options.js';
 import { capabilitiesOf } from './capabilities.js';
@@ -96,10 +97,12 @@ export class TestLocks {
   }
 
   async #start(options: DistributedLockModuleOptions): Promise<LockManager> {
-    const { namespace, defaults } = options;
+    assertUsable(options);
+    const { namespace, instance, defaults, shutdownGrace, failFast } = options;
     const asked = providersOf(options);
     const shared = { namespace, clock: this.clock, default: asked.default };
-    const capabilities = capabilitiesOf({ ...shared, providers: asked.providers, defaults });
+    const checked = { instance, defaults, shutdownGrace, failFast };
+    const capabilities = capabilitiesOf({ ...shared, providers: asked.providers, ...checked });
     const providers = Object.fromEntries(Array.from(capabilities, ([name, can]) => [name, new ProviderInMemory(can)]));
     const application = new TestLockManager({ ...shared, providers, defaults });
     if (this.#detectsDeadlocks) application.order.refuseOppositeOrders();

@@ -3,6 +3,7 @@ import type { Method } from '../../decoration/decorated-method.js';
 import type { CampaignOptions } from '../../recipes/leadership.js';
 import { declaration, type DeclaredMethod } from '../methods/declared-method.js';
 import type { Configurable } from '../methods/decorator-options.js';
+import { refuseStream } from '../methods/results/streams.js';
 import { serviceOf } from '../service/service-slot.js';
 import type { LockDecorator } from './decorator-types.js';
 
@@ -57,7 +58,11 @@ function underTerm(method: DeclaredMethod, original: Method): Method {
     const service = serviceOf(method.name, this);
     const plan = method.planIn(service).lock;
     const run = service.leadership.runIfLeader(key, plan, () => original.apply(this, args));
-    if (run) return await run;
+    if (run) {
+      const result = await run;
+      refuseStream(method.name, result);
+      return result;
+    }
     publishSkipped(plan, key, 'not-leader');
     return undefined;
   };

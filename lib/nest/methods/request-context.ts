@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { CallHandler } from '@nestjs/common';
+import type { CallHandler, ExecutionContext } from '@nestjs/common';
 import { Observable } from 'rxjs';
 import type { GrantedLock } from '../../core/hold/granted-lock.js';
 import type { DeclaredMethod } from './declared-method.js';
@@ -10,6 +10,8 @@ export interface RequestLock {
   readonly method: DeclaredMethod;
   readonly plan: MethodPlan;
   readonly lock: GrantedLock;
+  /** The same for all interceptors of one call. */
+  readonly context: ExecutionContext;
 }
 
 /** What the interceptor knows about the current request. */
@@ -20,7 +22,7 @@ export interface RequestContext {
   readonly methods: readonly DeclaredMethod[];
   /** Over HTTP, aborts once the response has been sent: the work must not run after the client has received a failure. */
   readonly answered: AbortSignal | undefined;
-  readonly locked?: RequestLock;
+  readonly locked?: RequestLock | undefined;
 }
 
 const storage = new AsyncLocalStorage<RequestContext>();
@@ -44,6 +46,11 @@ export function observedInRequest(context: RequestContext, handler: CallHandler)
 export function requestHandledBy(method: DeclaredMethod): RequestContext | undefined {
   const context = storage.getStore();
   return context?.methods.includes(method) ? context : undefined;
+}
+
+/** Runs a handler. Another call of it from there, directly or in another request, is not under this request's lock. */
+export function runHandler<T>(task: () => T): T {
+  return storage.run({ ...(storage.getStore() as RequestContext), locked: undefined }, task);
 }
 
 /** The lock around the current call of `method`. `undefined` if there is none, and for work that outlives its request. */

@@ -20,10 +20,10 @@ const SIGNAL_CHECK_AFTER_MS = 1_000;
 
 /**
  * Starts and stops the module in an application. At startup, it explores the application, then starts the leader
- * methods' campaigns. At shutdown, it drains and stops the core after all other modules, because the module is global.
+ * methods' campaigns and the jobs. At shutdown, it drains and stops the core after all other modules, because the module is global.
  */
 @Injectable()
-export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, OnModuleDestroy, OnApplicationShutdown {
+export class ModuleLifecycle implements OnModuleInit, OnModuleDestroy, OnApplicationShutdown {
   #service: LockService | undefined;
   #explored: ExploredApplication | undefined;
   #signalCheck: NodeJS.Timeout | undefined;
@@ -45,10 +45,6 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     }
   }
 
-  onApplicationBootstrap(): void {
-    this.#explored?.campaigns.start();
-  }
-
   /** Called by {@link DistributedLockCoreModule}, after all other boot hooks. */
   onBooted(): void {
     const explored = this.#explored;
@@ -56,6 +52,7 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
     bootingServices.delete(this.#service);
     liveServices.add(this.#service);
     warnOfSkippedRuns(explored);
+    explored.campaigns.start();
     explored.jobs.start();
     // On an application context, enableShutdownHooks() can only be called after startup.
     this.#signalCheck = setTimeout(() => {
@@ -115,8 +112,8 @@ export class ModuleLifecycle implements OnModuleInit, OnApplicationBootstrap, On
 
 /**
  * Finishes the lock module's startup after all other modules' hooks. `ScheduleModule` creates its jobs in such a
- * hook and is also global, so their order would depend on the application's imports. A job that makes up for a missed
- * tick may need any other hook's result.
+ * hook and is also global, so their order would depend on the application's imports. A leader's task, or a job that makes
+ * up for a missed tick, may need any other hook's result.
  */
 @Module({})
 export class DistributedLockCoreModule implements OnApplicationBootstrap {

@@ -80,14 +80,13 @@ export function serviceOf(name: string, self: unknown): LockService {
     );
   }
   throw new LockConfigError(
-    `${name} was called before Nest injected its lock service, or outside Nest (live applications: ${liveServices.size}): ` +
+    `${name} was called before Nest injected its lock service, or outside Nest (live applications: ${liveServices.size}, booting: ${bootingServices.size}): ` +
       'import DistributedLockModule.forRoot() and let Nest make the instance, or provide LockService with provideLockServiceStub() in a unit test.',
   );
 }
 
 /** The service, if there's exactly one. With several, any guess could be wrong. */
 function onlyLiveService(): LockService | undefined {
-  const candidates = liveServices.size > 0 ? liveServices : bootingServices;
-  const [first] = candidates;
-  return candidates.size === 1 ? first : undefined;
+  const [first, second] = [...liveServices, ...bootingServices];
+  return second ? undefined : first;
 }

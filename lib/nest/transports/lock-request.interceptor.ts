@@ -46,7 +46,7 @@ export class LockRequestInterceptor implements NestInterceptor {
     const [method] = methods;
     const isAround = method?.isAroundRequest === true;
     // An interceptor runs twice if it is registered globally and also set on the controller.
-    if (isAround && requestLockOf(method)) return next.handle();
+    if (isAround && requestLockOf(method)?.context === context) return next.handle();
     const type = context.getType<string>();
     const answered = method && type === 'http' ? signalOfResponse(context, method.name) : undefined;
     const request = { request: requestOf(context), methods, answered };
@@ -82,7 +82,7 @@ export class LockRequestInterceptor implements NestInterceptor {
     const handler = isHttp ? next : { handle: () => next.handle().pipe(tap(refuseStream(method))) };
     return observed(
       (signal) => runInRequest(request, () => lockCall(method, undefined, [], signal, this.service)),
-      (lock) => observedInRequest({ ...request, locked: { method, plan, lock } }, handler),
+      (lock) => observedInRequest({ ...request, locked: { method, plan, lock, context } }, handler),
       (result) => {
         const sending = isHttp ? streamedResponse(context, method.methodName, result) : undefined;
         if (sending) this.#warnOfSlowReaders(method, context);

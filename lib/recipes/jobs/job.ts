@@ -25,7 +25,14 @@ const ONE_DUE = 1_000;
 const warnedOfClock = new WeakMap<ProviderCore, number>();
 const warnedOfDues = new WeakMap<ProviderCore, number>();
 
-const runs = new AsyncLocalStorage<CurrentRun>();
+/** A run, as the code that it executes finds it. */
+interface Running {
+  readonly run: CurrentRun;
+  readonly job: Job;
+  readonly lock: GrantedLock;
+}
+
+const runs = new AsyncLocalStorage<Running>();
 
 /** A job's run, as its task sees it. */
 export interface CurrentRun {
@@ -44,7 +51,7 @@ export interface CurrentRun {
  * @example `if (currentRun()!.attempt > 1) await this.removeHalfWrittenReport();`
  */
 export function currentRun(): CurrentRun | undefined {
-  return runs.getStore();
+  return runs.getStore()?.run;
 }
 
 type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
@@ -130,6 +137,12 @@ export class Job {
     }
   }
 
+  /** Whether the caller is executing in a run of this job, whose tick therefore counts as started. */
+  isRunningAround(): boolean {
+    const { job, lock } = runs.getStore() ?? {};
+    return job?.key === this.key && job.plan.core === this.plan.core && lock?.isOpen === true;
+  }
+
   /** Takes the lock if it is free. */
   async tryLock(): Promise<GrantedLock | undefined> {
     try {
@@ -181,9 +194,8 @@ export class Job {
     return async (lock) => {
       let state: JobRecord['state'] = 'failed';
       try {
-        const { key } = this;
-        const { attempt } = record;
-        const value = await runs.run({ key, tick: new Date(record.tick), attempt }, () => task(lock));
+        const run: CurrentRun = { key: this.key, tick: new Date(record.tick), attempt: record.attempt };
+        const value = await runs.run({ run, job: this, lock }, () => task(lock));
         state = 'ended';
         return value;
       } finally {

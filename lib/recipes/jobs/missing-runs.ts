@@ -50,7 +50,7 @@ export class MissingRuns {
     plan.core.observe(({ type }) => {
       if (type === 'recovered') this.#onRecovered();
     });
-    this.#lookIn(0);
+    this.lookIn(0);
   }
 
   /**
@@ -58,7 +58,7 @@ export class MissingRuns {
    */
   lookLater(): void {
     const { core, settings } = this.job.plan;
-    this.#lookIn(jitter(core.random, settings.lease * 1.25, 0.2));
+    this.lookIn(jitter(core.random, settings.lease * 1.25, 0.2));
   }
 
   /**
@@ -72,11 +72,11 @@ export class MissingRuns {
     this.#inOrder(async () => {
       await stored.restore(await stored.read(RECORD_TIMEOUT), RECORD_TIMEOUT);
     });
-    this.#lookIn(0);
+    this.lookIn(0);
   }
 
   /** Checks after `delay` ms, or earlier if a check is already scheduled. */
-  #lookIn(delay: number): void {
+  lookIn(delay: number): void {
     const { manager, plan } = this.job;
     const { clock } = plan.core;
     if (manager.stopping.aborted) return;
@@ -116,7 +116,7 @@ export class MissingRuns {
     const seen = found.record ? await stored.restore(found, RECORD_TIMEOUT) : found;
     const schedule = this.job.schedule();
     // The backend has recovered in the meantime.
-    if (plan.core.clock.now() < this.#notBefore) this.#lookIn(0);
+    if (plan.core.clock.now() < this.#notBefore) this.lookIn(0);
     else if (seen.record?.state === 'running') await this.#lookForAbandoned(seen, seen.record, schedule);
     else if (this.options.catchUp !== undefined && schedule)
       await this.#lookForMissed(seen, schedule, this.options.catchUp);
@@ -147,7 +147,7 @@ export class MissingRuns {
       }
     }
     // Check again for newly missed runs and for changes recorded by another process.
-    this.#lookIn(0);
+    this.lookIn(0);
   }
 
   async #lookForMissed(seen: Seen, schedule: Schedule, catchUp: number): Promise<void> {
@@ -166,7 +166,7 @@ export class MissingRuns {
     // Until then, a process whose scheduler fired may still start the tick.
     const timeout = Math.min(halfPeriod(tick, schedule), RECORD_TIMEOUT);
     if (age < timeout) {
-      this.#lookIn(timeout - age);
+      this.lookIn(timeout - age);
       return;
     }
     const event = { key: job.key, provider: name, tick: new Date(tick), schedule: schedule.text };
@@ -198,6 +198,6 @@ export class MissingRuns {
       ...{ startedAt: now, endedAt: now, instance: core.instance.name, schedule: text },
     };
     const found = await stored.replace(seen, baseline, RECORD_TIMEOUT);
-    if (found.record !== baseline) this.#lookIn(0);
+    if (found.record !== baseline) this.lookIn(0);
   }
 }

@@ -66,7 +66,8 @@ export class ScheduledJob extends Job implements LocalJob {
    * not run
    * again.
    *
-   * @throws LockUnavailableError if the backend does not respond; LockConfigError while the schedule is not known here
+   * @throws LockUnavailableError if the backend does not respond; LockConfigError while the schedule is not known here, and within a
+   * run of this job
    */
   async begin(): Promise<Run | undefined> {
     const offer = offers.getStore();
@@ -74,6 +75,12 @@ export class ScheduledJob extends Job implements LocalJob {
       const { run } = offer;
       offer.run = undefined;
       return run;
+    }
+    if (this.isRunningAround()) {
+      throw new LockConfigError(
+        `Job "${this.key}" was called from its own run, so its tick has already started: call a method without @RunOnce. If an override calls super, move the body of the original method into such a method.`,
+        { key: this.key, provider: this.plan.core.name },
+      );
     }
     const schedule = this.schedule();
     const tick = this.#latestTick(schedule);
@@ -87,8 +94,9 @@ export class ScheduledJob extends Job implements LocalJob {
     }
     if ('lock' in started) return started;
     publishSkipped(this.plan, this.key, started.skipped);
+    if (started.skipped === 'clock') this.#missing?.lookIn(tick - this.stored.serverTime);
     // The other process may crash, or may have crashed before recording the start.
-    if (started.record?.state === 'running' || started.skipped === 'busy') this.#missing?.lookLater();
+    else if (started.record?.state === 'running' || started.skipped === 'busy') this.#missing?.lookLater();
     return undefined;
   }
 

@@ -1,4 +1,4 @@
-import { defer, EMPTY, from, isObservable, mergeMap, Observable, of } from 'rxjs';
+import { EMPTY, from, isObservable, mergeMap, Observable, of } from 'rxjs';
 import type { GrantedLock } from '../../../core/hold/granted-lock.js';
 import { endGuarded, type OnLoss } from '../../../core/hold/guarded-task.js';
 import type { Method } from '../../../decoration/decorated-method.js';
@@ -86,7 +86,11 @@ function underLock(
       );
     };
     const inner = lock.surround(() =>
-      defer(() => source(lock)).subscribe({
+      new Observable((values) => {
+        // A synchronous source ends with its consumer only if it knows that before it has been subscribed to.
+        subscriber.add(values);
+        return source(lock).subscribe(values);
+      }).subscribe({
         next: (value) => {
           last = value;
           subscriber.next(value);

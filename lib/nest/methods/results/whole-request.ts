@@ -2,7 +2,7 @@ import { LockConfigError } from '../../../api/errors.js';
 import { runGuarded } from '../../../core/hold/guarded-task.js';
 import type { Method } from '../../../decoration/decorated-method.js';
 import type { DeclaredMethod } from '../declared-method.js';
-import { type RequestLock, requestLockOf } from '../request-context.js';
+import { type RequestLock, requestLockOf, runHandler } from '../request-context.js';
 import { keepRequestStreams } from './streams.js';
 
 /** A handler whose lock `LockRequestInterceptor` acquires. The handler refuses to run without it. */
@@ -17,7 +17,7 @@ export function underRequestLock(method: DeclaredMethod, original: Method): Meth
       );
     }
     keepRequestStreams(args);
-    const run = () => original.apply(this, args);
+    const run = () => runHandler(() => original.apply(this, args));
     return kind === 'promise' || kind === 'unknown' ? untilSettled(held, run) : run();
   };
 }

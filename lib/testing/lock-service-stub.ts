@@ -76,8 +76,8 @@ export interface StubCall {
 }
 
 /**
- * Provides a `LockService` for unit tests: the real service and core, with locks that every caller gets immediately,
- * even if others hold them. Time stands still for these locks, so leases never expire.
+ * Provides a `LockService` for unit tests: the real service and core, with locks that a call gets as soon as no other call of the
+ * test holds them. Time stands still for these locks, so leases never expire and no wait times out.
  *
  * @example
  * ```ts

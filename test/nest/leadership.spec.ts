@@ -1,4 +1,5 @@
-import { Injectable, type LoggerService, Scope } from '@nestjs/common';
+import { Readable } from 'node:stream';
+import { Injectable, type LoggerService, type OnApplicationBootstrap, Scope } from '@nestjs/common';
 import { Cron, Interval, ScheduleModule } from '@nestjs/schedule';
 import { Test } from '@nestjs/testing';
 import {
@@ -59,6 +60,25 @@ describe('@RunAsLeader', () => {
     await until(() => second.terms.length === 1);
     expect(second.terms[0]!.fencingToken! > first.terms[0]!.fencingToken!).toBe(true);
     expect([first.during, second.during]).toEqual([['billing'], ['billing']]);
+  });
+
+  it('runs the method after all hooks of the boot', async () => {
+    const seen: string[] = [];
+    @Injectable()
+    class Prices implements OnApplicationBootstrap {
+      async onApplicationBootstrap() {
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        seen.push('booted');
+      }
+      @RunAsLeader('prices')
+      async run({ signal }: LeaderTerm) {
+        seen.push('leads');
+        await aborted(signal);
+      }
+    }
+    await start({ providers: [Prices] });
+    await until(() => seen.length === 2);
+    expect(seen).toEqual(['booted', 'leads']);
   });
 
   it('resigns before other providers close their connections', async () => {
@@ -342,6 +362,19 @@ describe('@OnlyLeader', () => {
     await expect(app.get(Reports).report('a')).resolves.toBeUndefined();
   });
 
+  it('refuses a stream, which would be read without the lock', async () => {
+    @Injectable()
+    class Exports {
+      @OnlyLeader('exports')
+      async file(): Promise<Readable | undefined> {
+        return Readable.from(['a']);
+      }
+    }
+    const app = await start({ providers: [Exports] });
+    await until(() => app.get(LockService).isLeader('exports'));
+    await expect(app.get(Exports).file()).rejects.toThrow('Exports.file returns a stream');
+  });
+
   it('passes errors of the method, and keeps the lock until it has ended, also in a stop', async () => {
     const steps: string[] = [];
     @Injectable()
@@ -472,7 +505,7 @@ describe('in tests of an application', () => {
     }).compile();
     await module.init();
     const [locks, service] = [module.get(TestLocks), module.get(LockService)];
-    await until(() => service.isLeader('billing'));
+    await until(() => module.get(Billing).charged === 1);
     await locks.lose('billing');
     expect(service.isLeader('billing')).toBe(false);
     await locks.clock.advance(1_000);

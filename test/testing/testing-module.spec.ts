@@ -354,6 +354,26 @@ describe('TestLocks in an application that imports DistributedLockModule itself'
   })
   class AppModule {}
 
+  it.each([
+    { provider: undefined },
+    { namespace: undefined },
+    { defualts: { wait: '2s' } },
+    { shutdownGrace: 'soon' },
+    { mapErrors: { http: { busy: 200 } } },
+    { context: { tenant: 'acme' } },
+    { failFast: 'no' },
+    { instance: '' },
+  ])('refuse the options that the application would refuse at boot: %p', async (options) => {
+    const locks = new TestLocks();
+    const module = DistributedLockModule.forRootAsync({ useFactory: () => options as never });
+    const builder = Test.createTestingModule({ imports: [module] });
+    await expect(builder.overrideProvider(LockManager).useFactory(locks.manager).compile()).rejects.toThrow(
+      LockConfigError,
+    );
+    const testing = Test.createTestingModule({ imports: [DistributedLockTestingModule.forRoot(options as never)] });
+    await expect(testing.compile()).rejects.toThrow(LockConfigError);
+  });
+
   it('replace its lock manager, and no backend is started', async () => {
     const locks = new TestLocks();
     expect(() => {

@@ -11,6 +11,9 @@ const SLOT = Symbol(
 // Object.create(instance).
 const frozen = new WeakMap<object, readonly LockService[]>();
 
+/** The services that {@link serviceOf} guessed for instances without one. */
+const guessed = new WeakMap<object, LockService>();
+
 /** The lock services of the applications running in this process. */
 export const liveServices = new Set<LockService>();
 
@@ -51,7 +54,14 @@ export function addService(instance: object, service: LockService): boolean {
   return others.length > 0;
 }
 
+/** @throws LockConfigError if the instance has already locked in another application */
 function fillSlot(instance: object, services: readonly LockService[]): void {
+  const guess = guessed.get(instance);
+  if (guess && !services.includes(guess) && !guess.manager.stopping.aborted) {
+    throw new LockConfigError(
+      `A method of ${instance.constructor.name} was called before Nest injected its lock service, so it locked in another application of this process: call it in onModuleInit() or later.`,
+    );
+  }
   if (Object.isExtensible(instance)) {
     Object.defineProperty(instance, SLOT, { value: services, configurable: true, enumerable: false, writable: true });
   } else {
@@ -71,7 +81,10 @@ export function serviceOf(name: string, self: unknown): LockService {
   for (service of instance[SLOT] ?? frozen.get(instance) ?? []) {
     if (!(service instanceof LockService) || !service.manager.stopping.aborted) break;
   }
-  service ??= onlyLiveService();
+  if (service === undefined) {
+    service = onlyLiveService();
+    if (service instanceof LockService) guessed.set(instance, service);
+  }
   if (service instanceof LockService) return service;
   if (service !== undefined) {
     // Otherwise, an automatic mock would handle the call instead of the method.
@@ -80,13 +93,14 @@ export function serviceOf(name: string, self: unknown): LockService {
     );
   }
   throw new LockConfigError(
-    `${name} was called before Nest injected its lock service, or outside Nest (live applications: ${liveServices.size}, booting: ${bootingServices.size}): ` +
+    `${name} was called before Nest injected its lock service, or outside Nest (live applications: ${liveServices.size}): ` +
       'import DistributedLockModule.forRoot() and let Nest make the instance, or provide LockService with provideLockServiceStub() in a unit test.',
   );
 }
 
 /** The service, if there's exactly one. With several, any guess could be wrong. */
 function onlyLiveService(): LockService | undefined {
-  const [first, second] = [...liveServices, ...bootingServices];
-  return second ? undefined : first;
+  const candidates = liveServices.size > 0 ? liveServices : bootingServices;
+  const [first] = candidates;
+  return candidates.size === 1 ? first : undefined;
 }

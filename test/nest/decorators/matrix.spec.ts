@@ -318,6 +318,21 @@ describe('several applications in one process', () => {
       /^Jobs\.run was called before Nest injected its lock service, or outside Nest \(live applications: 2\)/,
     );
   });
+
+  it('a guess that turns out to be wrong fails the boot', async () => {
+    await start({});
+    const jobs = {
+      provide: 'jobs',
+      async useFactory() {
+        const made = new Jobs();
+        await made.run('1');
+        return made;
+      },
+    };
+    await expect(start({ providers: [jobs] })).rejects.toThrow(
+      /Jobs was called before .* locked in another application/,
+    );
+  });
 });
 
 describe('without an application', () => {

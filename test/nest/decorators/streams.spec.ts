@@ -1,7 +1,19 @@
 import { EventEmitter, on } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { Injectable, type Type } from '@nestjs/common';
-import { concat, defer, EMPTY, firstValueFrom, lastValueFrom, Observable, of, throwError, toArray } from 'rxjs';
+import {
+  concat,
+  defer,
+  EMPTY,
+  firstValueFrom,
+  lastValueFrom,
+  Observable,
+  of,
+  range,
+  tap,
+  throwError,
+  toArray,
+} from 'rxjs';
 import { currentLock, DistributedLock, LockAdmin, type Lock, LockService, LockBusyError } from '../../../lib/index.js';
 import { Gate, start, until } from '../apps.js';
 
@@ -18,6 +30,21 @@ async function run<T extends object>(type: Type<T>) {
 }
 
 describe('a method that returns an Observable', () => {
+  it('ends a source that emits synchronously as soon as its consumer leaves', async () => {
+    const emitted: number[] = [];
+    @Injectable()
+    class Numbers {
+      @DistributedLock('numbers')
+      all(): Observable<number> {
+        return range(1, 5).pipe(tap((value) => emitted.push(value)));
+      }
+    }
+    const numbers = await run(Numbers);
+    await expect(firstValueFrom(numbers.it.all())).resolves.toBe(1);
+    expect(emitted).toEqual([1]);
+    await until(() => numbers.held().length === 0);
+  });
+
   @Injectable()
   class Feed {
     subscriptions = 0;

@@ -304,6 +304,24 @@ describe('a call', () => {
   });
 });
 
+it('a call from the run itself says that it would be skipped: an override that calls super', async () => {
+  class Base {
+    @Cron(YEARLY, UTC)
+    @RunOnce('report')
+    async run(): Promise<void> {}
+  }
+  @Injectable()
+  class Jobs extends Base {
+    @Cron(YEARLY, UTC)
+    @RunOnce('report')
+    override run(): Promise<void> {
+      return super.run();
+    }
+  }
+  const app = await boot([Jobs]);
+  await expect(app.get(Jobs).run()).rejects.toThrow('Job "report" was called from its own run');
+});
+
 describe('with minHold', () => {
   it('a job has no record, as before', async () => {
     @Injectable()

@@ -1,5 +1,6 @@
-import type { Server } from 'node:http';
-import { type AddressInfo, connect, type Socket } from 'node:net';
+import { once } from 'node:events';
+import { IncomingMessage, type Server, ServerResponse } from 'node:http';
+import { type AddressInfo, connect, Socket } from 'node:net';
 import { PassThrough, Readable } from 'node:stream';
 import {
   type CallHandler,
@@ -17,6 +18,7 @@ import {
   StreamableFile,
   UseInterceptors,
 } from '@nestjs/common';
+import { HttpAdapterHost } from '@nestjs/core';
 import { map, Observable, tap, timeout } from 'rxjs';
 import {
   currentLock,
@@ -50,6 +52,16 @@ const Traced = ((_: object, __: string, descriptor: TypedPropertyDescriptor<(...
   }
 }) as MethodDecorator;
 
+/** A request that a handler makes without a network, as batch endpoints do: it runs in the handler's async context. */
+async function requestWithin({ httpAdapter }: HttpAdapterHost, url: string): Promise<void> {
+  const request = Object.assign(new IncomingMessage(new Socket()), { method: 'GET', url });
+  const response = new ServerResponse(request);
+  response.assignSocket(new PassThrough() as never);
+  const finished = once(response, 'finish');
+  (httpAdapter.getHttpServer() as Server).emit('request', request, response);
+  await finished;
+}
+
 describe("around: 'request'", () => {
   it('covers pipes, inner interceptors and the handler, and is over before a plain answer is sent', async () => {
     const seen: string[] = [];
@@ -82,6 +94,27 @@ describe("around: 'request'", () => {
     expect(await (await app.fetch('/items/7')).text()).toBe('7');
     expect(seen).toEqual(['before', 'pipe', 'handler', 'after'].map((where) => `${where} under item:7`));
     expect(held(app)).toEqual([]);
+  });
+
+  it('covers one call: another one from the handler fails, and a request from there has its own lock', async () => {
+    const seen: string[] = [];
+    @Controller()
+    class Items {
+      constructor(private readonly host: HttpAdapterHost) {}
+      @Get('items/:id')
+      @Around('item:#{request.params.id}')
+      async find(@Param('id') id: string): Promise<string> {
+        seen.push(currentLock().key);
+        if (id === '1') {
+          expect(() => this.find('2')).toThrow('LockRequestInterceptor did not run here');
+          await requestWithin(this.host, '/items/3');
+        }
+        return id;
+      }
+    }
+    const { fetch } = await serve({ controllers: [Items] });
+    expect(await (await fetch('/items/1')).text()).toBe('1');
+    expect(seen).toEqual(['item:1', 'item:3']);
   });
 
   it('keeps two requests apart, and lets a service beneath re-enter', async () => {

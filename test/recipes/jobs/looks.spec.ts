@@ -46,6 +46,16 @@ describe('catchUp', () => {
     expect(fleet.record).toMatchObject({ tick, state: 'ended', attempt: 1, instance: 'i1' });
   });
 
+  it('runs a tick that the clock of the process came to too early, when the clock of the server comes to it', async () => {
+    fleet.record = record();
+    await fleet.clock.advance(HOUR - 2 * MINUTE);
+    const one = await boot({ catchUp, ahead: 2 * MINUTE });
+    await one.fire();
+    expect([one.skipped, one.runs]).toEqual([['clock'], []]);
+    await fleet.clock.advance(2 * MINUTE + 5 * SECOND);
+    expect(one.runs).toEqual([START + HOUR]);
+  });
+
   it('is told before the task runs, under the lock that was taken for it', async () => {
     fleet.record = record();
     await fleet.clock.advance(1.5 * HOUR);

@@ -46,8 +46,8 @@ export const connectionsDropped = {
     }));
     fleet.send(worker, 'add', { sections });
   },
-  // Until they have been given up, and other ones made.
-  settle: 2_000,
+  // Until they have been given up, other ones made, and every caller has its answer: another fault would excuse none.
+  settle: 3_500,
 };
 export const clientsReset = { name: 'clients reset', begin: onAllProxies((proxy) => proxy.forget()) };
 export const connectionsRefused = {

@@ -58,7 +58,7 @@ export const PROVIDERS = [
     from: 'pieces.filter(({ hold, isFreed }) => hold.token < token && !isFreed);',
     to: 'pieces.filter(({ hold, hasEnded }) => hold.token < token && !hasEnded);',
     breaks: 'a limited hold whose lease has ended makes room for one that was reserved behind it',
-    killedBy: 'test/sql/lease.spec.ts',
+    killedBy: 'test/typeorm/version-request.spec.ts',
     test: 'a limited holder whose lease has ended takes its share until it is freed',
   },
   {

@@ -39,7 +39,7 @@ const EVERY_CHANGE = {
   'test/failover/failover.spec.ts': 'a provider that renewed old locks and refused new ones stayed in use',
   'test/failover/simulation.spec.ts': 'two holders, by clocks that drift on a network that fails in all ways',
   'test/combined/combined-lock-provider.spec.ts': 'a lock that was held was reported lost, and its members kept it',
-  'test/memcached/faults.spec.ts': 'a stop reported answers that were on their way as an outage',
+  'test/memcached/memcached-lock-provider.spec.ts': 'a stop reported answers that were on their way as an outage',
   'test/chaos/checker.spec.ts': 'the judge of `npm run chaos` blamed a lock for what no token can stop',
 };
 

@@ -235,7 +235,7 @@ describe('CombinedLockProvider', () => {
     ['lost', 'lost in one provider is lost'],
     ['unknown', 'not answered by one provider is retried, and lost at the deadline'],
   ] as const)('a renewal that is %s: %s', async (outcome, _) => {
-    const { locks, clock, a, b } = await combinePair();
+    const { locks, clock, b } = await combinePair();
     const lock = await locks.acquire('order', { lease: '9s' });
     b.onRenew = () => Promise.resolve(outcome);
     await clock.advance(3_100);

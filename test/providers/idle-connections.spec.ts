@@ -276,4 +276,22 @@ describe.each<[string, () => Promise<SqlServer>]>([
     expect(await locks.withLock('k', () => 'done', { wait: 0 })).toBe('done');
     await locks.stop();
   });
+
+  itUnless(process.platform === 'linux' ? undefined : 'only Linux shows the timers of its sockets')(
+    'and those that wait for a lock are kept alive by the system, since they send nothing',
+    async () => {
+      const provider = new SqlRowLockProvider({ url: server.url, synchronize: true });
+      const locks = new LockManager({ providers: { sql: provider } });
+      await locks.start();
+      const held = await locks.acquire('a');
+      const waiting = locks.acquire('a');
+      await until(() => {
+        const timers = keepAliveTimers(server.port);
+        return timers.length >= 3 && timers.every((timer) => timer <= 10_000);
+      }, 'all are kept alive');
+      await held.release();
+      await (await waiting).release();
+      await locks.stop();
+    },
+  );
 });

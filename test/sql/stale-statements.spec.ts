@@ -5,7 +5,7 @@ import type { LockManager } from '../../lib/core/lock-manager.js';
 import { SqlAdvisoryLockProvider, SqlRowLockProvider, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { createTableSql } from '../../lib/providers/sql/table/lock-schema.js';
 import { type SqlServer, startPostgres } from '../servers/sql-server.mjs';
-import { LockProcesses } from '../typeorm/lock-processes.js';
+import { LockProcesses } from '../typeorm/sql-backend.js';
 
 /** With the driver's own record of the statements that its server knows. */
 type Client = pg.Client & { readonly connection: { parsedStatements: Record<string, string> } };
@@ -35,7 +35,6 @@ describe('a prepared statement of Postgres that does not fit any more', () => {
     );
   });
   afterEach(async () => {
-    await processes.stop();
     clients.length = 0;
     await admin.query('DROP TABLE IF EXISTS distributed_lock');
   });

@@ -1,7 +1,6 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
-import { LockManager } from '../../lib/core/lock-manager.js';
 import {
   SqlAdvisoryLockProvider,
   SqlRowLockProvider,
@@ -9,7 +8,7 @@ import {
   type SqlVersionLockProviderOptions,
 } from '../../lib/providers/sql/index.js';
 import { contextFor } from '../backend-context.js';
-import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
+import { LockProcesses, SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
 
 /** How many commands of a client begin in these bytes, which are whole messages: a client sends one when the last was answered. */
 const commandsIn = {
@@ -29,7 +28,7 @@ const commandsIn = {
   },
 };
 
-/** A wire to a server on which the commands of the clients are counted, from `count` on. */
+/** A wire to a server on which the commands of the clients are counted, from `fewest` on. */
 class CountingWire {
   #commands: number | undefined;
   readonly #sockets = new Set<Socket>();
@@ -66,10 +65,15 @@ class CountingWire {
     return (this.listener.address() as AddressInfo).port;
   }
 
-  async count(work: () => Promise<void>): Promise<number> {
-    this.#commands = 0;
-    await work();
-    return this.#commands;
+  /** The fewest commands of three rounds: what a provider does at its start, or in the background, only adds to one. */
+  async fewest(work: () => Promise<void>): Promise<number> {
+    let fewest = Infinity;
+    for (let round = 0; round < 3; round += 1) {
+      this.#commands = 0;
+      await work();
+      fewest = Math.min(fewest, this.#commands);
+    }
+    return fewest;
   }
 
   close(): void {
@@ -87,37 +91,33 @@ const KINDS: readonly [kind: string, statements: number, of: (options: Options) 
 ];
 
 describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', (type) => {
-  let backend: SqlBackend;
+  const backend = SqlBackend.forTests(type);
   let wire: CountingWire;
 
   beforeAll(async () => {
-    backend = await SqlBackend.start(type);
     wire = await CountingWire.to(type, backend.server.port);
-  }, 60_000);
-  afterAll(async () => {
-    wire.close();
-    await backend.stop();
   });
+  afterAll(() => wire.close());
 
-  it('a record costs one to be read, and one to be replaced', async () => {
+  const processes = new LockProcesses();
+  const options = (): Options => {
     const url = new URL(backend.server.url);
     url.port = String(wire.port);
-    const options = { url: url.toString(), synchronize: true, commandTimeout: '10s' } as const;
-    const provider = new SqlVersionLockProvider(options).createBackend(contextFor());
+    return { url: url.toString(), synchronize: true, commandTimeout: '10s' };
+  };
+
+  it('a record costs one to be read, and one to be replaced', async () => {
+    const provider = new SqlVersionLockProvider(options()).createBackend(contextFor());
     await provider.connect();
     const records = provider.records!;
     try {
       await records.replace('job', null, '0');
-      const counts: number[] = [];
-      for (let round = 0; round < 3; round += 1) {
-        const runs = async () => {
-          const { value } = await records.read('job');
-          for (let run = 0; run < 20; run += 1)
-            await records.replace('job', run === 0 ? value : String(run), String(run + 1));
-        };
-        counts.push(await wire.count(runs));
-      }
-      expect(Math.min(...counts)).toBe(21);
+      const runs = async () => {
+        const { value } = await records.read('job');
+        for (let run = 0; run < 20; run += 1)
+          await records.replace('job', run === 0 ? value : String(run), String(run + 1));
+      };
+      expect(await wire.fewest(runs)).toBe(21);
       expect((await records.read('job')).value).toBe('20');
     } finally {
       await provider.close();
@@ -125,44 +125,22 @@ describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', 
   });
 
   it.each(KINDS)('a %s lock that is free costs %i', async (_, statements, providerOf) => {
-    const url = new URL(backend.server.url);
-    url.port = String(wire.port);
-    const provider = providerOf({ url: url.toString(), synchronize: true, commandTimeout: '10s' });
-    const locks = new LockManager({ providers: { sql: provider } });
-    await locks.start();
-    try {
-      const lease = provider instanceof SqlVersionLockProvider ? '10m' : undefined;
-      const cycle = () => locks.withLock('order', () => undefined, { lease });
-      await cycle();
-      const counts: number[] = [];
-      for (let round = 0; round < 3; round += 1) {
-        const cycles = async () => {
-          for (let number = 0; number < 20; number += 1) await cycle();
-        };
-        counts.push(await wire.count(cycles));
-      }
-      // What the provider does at its start, or in the background, only adds to a round.
-      expect(Math.min(...counts)).toBe(20 * statements);
-    } finally {
-      await locks.stop();
-    }
+    const provider = providerOf(options());
+    const locks = await processes.start(provider);
+    const lease = provider instanceof SqlVersionLockProvider ? '10m' : undefined;
+    const cycle = () => locks.withLock('order', () => undefined, { lease });
+    await cycle();
+    const cycles = async () => {
+      for (let number = 0; number < 20; number += 1) await cycle();
+    };
+    expect(await wire.fewest(cycles)).toBe(20 * statements);
   });
 
   it('20 free keys of a version lock cost one look, a claim each and one release', async () => {
-    const url = new URL(backend.server.url);
-    url.port = String(wire.port);
-    const options = { url: url.toString(), synchronize: true, commandTimeout: '10s' } as const;
-    const locks = new LockManager({ providers: { sql: new SqlVersionLockProvider(options) } });
-    await locks.start();
-    try {
-      const keys = Array.from({ length: 20 }, (_, index) => `stock:${String(index).padStart(2, '0')}`);
-      const cycle = () => locks.withLock(keys, () => undefined, { lease: '10m' });
-      await cycle();
-      const counts: number[] = [];
-      for (let round = 0; round < 3; round += 1) counts.push(await wire.count(cycle));
-      expect(Math.min(...counts)).toBe(1 + 20 + 1);
-    } finally {
-      await locks.stop();
-    }
+    const locks = await processes.start(new SqlVersionLockProvider(options()));
+    const keys = Array.from({ length: 20 }, (_, index) => `stock:${String(index).padStart(2, '0')}`);
+    const cycle = () => locks.withLock(keys, () => undefined, { lease: '10m' });
+    await cycle();
+    expect(await wire.fewest(cycle)).toBe(1 + 20 + 1);
   });
 });

@@ -11,6 +11,7 @@ import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor } from '../backend-context.js';
 import { startManager } from '../core/manager-rig.js';
 import { requestFor } from '../direct-backend.js';
+import { until } from '../until.js';
 
 const unseen = new SeenHolders({ id: '0123456789ab', name: 'host:1' }, (id) => Promise.resolve(id));
 const turn = () => new Promise((resolve) => setImmediate(resolve));
@@ -56,9 +57,6 @@ const heldBy = (holder: string, version: bigint, remaining: number): Lease => ({
 const busy = heldBy('other', 7n, 5);
 const free: Lease = { version: 7n, serverTime: 0, holds: [], holders: null, pieces: [] };
 const outcomeOf = (answer: Promise<unknown>) => Promise.race([answer, Promise.resolve('pending')]);
-const until = async (isTrue: () => boolean) => {
-  while (!isTrue()) await new Promise((resolve) => setTimeout(resolve, 1));
-};
 
 /** An attempt that asks again after a claim that was not answered. */
 async function askedAgain() {
@@ -75,7 +73,7 @@ describe('a caller that leaves', () => {
     const { attempt, leave, sent, answer } = scripted();
     const acquired = attempt.acquire();
     await answer(busy);
-    await until(() => sent.length === 2);
+    await until(() => sent.length === 2, 'it looks again');
     leave();
     expect(await acquired).toBe('busy');
     await answer(free);
@@ -90,7 +88,7 @@ describe('a caller that leaves', () => {
       const { attempt, leave, sent, answer } = scripted();
       const acquired = attempt.acquire();
       await answer(busy);
-      await until(() => sent.length === 2);
+      await until(() => sent.length === 2, 'it looks again');
       await answer(free);
       expect(sent).toEqual(['read', 'read', 'claim']);
       leave();

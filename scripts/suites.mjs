@@ -33,7 +33,7 @@ const EVERY_CHANGE = {
   'test/typeorm/limits-interleavings.spec.ts': 'statements that overtook each other let in more than the limit',
   'test/typeorm/transaction-ends.spec.ts': 'a statement of the application ended the transaction, and the lock with it',
   'test/sql/server-identity.spec.ts': 'a server with two addresses counted as two servers',
-  'test/sql/stale-statements.spec.ts': 'after a migration every prepared statement failed permanently',
+  'test/sql/statements.spec.ts': 'after a migration every prepared statement failed permanently',
   'test/zookeeper/limits.spec.ts': 'a frozen waiter kept out those behind it, although there was room',
   'test/zookeeper/session.spec.ts': 'servers that had lost their data refused a process permanently',
   'test/failover/failover.spec.ts': 'a provider that renewed old locks and refused new ones stayed in use',

@@ -1,7 +1,7 @@
 import { type VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { type RowLockBackend } from '../../lib/providers/sql/session-lock-backends.js';
 import { jest } from '@jest/globals';
-import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockConfigError } from '../../lib/api/errors.js';
 import type { Grant, LockBackend, LockProvider, RecordStore, StoredRecord } from '../../lib/api/lock-provider.js';
 import { leasesAndInstancesOf, recordNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
@@ -126,25 +126,6 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
       const row = recordNameOf('shop', 'run', name);
       expect([row, row > first && row < last]).toEqual([row, false]);
     }
-  });
-
-  it('a write whose answer is lost is done, and finds itself', async () => {
-    const provider = await backend.leases({ commandTimeout: '1s' });
-    const { records } = await start(provider);
-    await records.replace('lost', null, 'a');
-    const wire = backend.wireOf(provider)!;
-    wire.holdReplies();
-    await expect(records.replace('lost', 'a', 'b')).rejects.toThrow(LockUnavailableError);
-    wire.passReplies();
-    await until(
-      () =>
-        records.replace('lost', 'a', 'b').then(
-          ({ value: found }) => found === 'b',
-          () => false,
-        ),
-      'it is back',
-    );
-    expect(await valueOf(records.replace('lost', 'a', 'c'))).toBe('b');
   });
 
   it('a row that somebody else has written is named, and its remedy', async () => {

@@ -20,8 +20,7 @@ import {
   violationLines,
 } from './report.mjs';
 import { keep } from './results.mjs';
-import { rootOf } from '../test/matrix/root.mjs';
-import { ROWS } from '../test/matrix/rows.mjs';
+import { rootOf, ROWS } from '../test/matrix/rows.mjs';
 import { soak } from './soak.mjs';
 import { subjects } from './subjects/index.mjs';
 

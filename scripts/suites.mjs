@@ -33,13 +33,13 @@ const EVERY_CHANGE = {
   'test/typeorm/limits-interleavings.spec.ts': 'statements that overtook each other let in more than the limit',
   'test/typeorm/transaction-ends.spec.ts': 'a statement of the application ended the transaction, and the lock with it',
   'test/sql/server-identity.spec.ts': 'a server with two addresses counted as two servers',
-  'test/sql/stale-statements.spec.ts': 'after a migration every prepared statement failed permanently',
+  'test/sql/statements.spec.ts': 'after a migration every prepared statement failed permanently',
   'test/zookeeper/limits.spec.ts': 'a frozen waiter kept out those behind it, although there was room',
   'test/zookeeper/session.spec.ts': 'servers that had lost their data refused a process permanently',
   'test/failover/failover.spec.ts': 'a provider that renewed old locks and refused new ones stayed in use',
   'test/failover/simulation.spec.ts': 'two holders, by clocks that drift on a network that fails in all ways',
-  'test/combined/asked-again.spec.ts': 'a lock that was held was reported lost, and its members kept it',
-  'test/memcached/faults.spec.ts': 'a stop reported answers that were on their way as an outage',
+  'test/combined/combined-lock-provider.spec.ts': 'a lock that was held was reported lost, and its members kept it',
+  'test/memcached/memcached-lock-provider.spec.ts': 'a stop reported answers that were on their way as an outage',
   'test/chaos/checker.spec.ts': 'the judge of `npm run chaos` blamed a lock for what no token can stop',
 };
 

@@ -2,8 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DataSource } from 'typeorm';
-import { rootOf } from '../../test/matrix/root.mjs';
-import { ROWS } from '../../test/matrix/rows.mjs';
+import { rootOf, ROWS } from '../../test/matrix/rows.mjs';
 import { hasMySql, startMariaDb, startMySqlOrMariaDb, startPostgres } from '../../test/servers/sql-server.mjs';
 
 /** One server that clients reach by two addresses, as a host in two networks. Other systems than Linux have only the first by themselves. */

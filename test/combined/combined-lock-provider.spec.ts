@@ -11,6 +11,8 @@ import { startManager, watch } from '../core/manager-rig.js';
 import { providerOf } from '../backends.js';
 import { DistantBackend, DistantProvider } from '../contract/memory-server.js';
 import { ScriptedProvider } from '../core/scripted-provider.js';
+import { TestFleet } from '../failover/fleet-rig.js';
+import { requestFor } from '../direct-backend.js';
 
 const unavailable = () => new LockUnavailableError('down');
 const down = () => {
@@ -23,15 +25,30 @@ function scripted(): ScriptedProvider {
   return provider;
 }
 
-function combine(members: Readonly<Record<string, LockProvider>>) {
-  const all = new CombinedLockProvider({ providers: Object.keys(members) });
-  return startManager({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
+const started: { readonly locks: LockManager; readonly clock: FakeClock }[] = [];
+afterEach(async () => {
+  for (const { locks, clock } of started.splice(0)) {
+    const stopped = locks.stop();
+    await clock.advance(10_000);
+    await stopped;
+  }
+});
+
+async function start(options: Parameters<typeof startManager>[0]) {
+  const rig = await startManager({ shutdownGrace: 0, ...options });
+  started.push(rig);
+  return rig;
 }
 
-async function stop(locks: LockManager, clock: FakeClock): Promise<void> {
-  const stopped = locks.stop();
-  await clock.advance(10_000);
-  await stopped;
+function combine(members: Readonly<Record<string, LockProvider>>) {
+  const all = new CombinedLockProvider({ providers: Object.keys(members) });
+  return start({ providers: { all, ...members }, default: 'all' });
+}
+
+/** Two members that grant and release at once, unless the test sets something else. */
+async function combinePair() {
+  const [a, b] = [ScriptedProvider.obliging(), ScriptedProvider.obliging()];
+  return { ...(await combine({ a, b })), a, b };
 }
 
 /** Lets all that is not waiting for time happen. */
@@ -40,7 +57,7 @@ const settle = () => new Promise((resolve) => setImmediate(resolve));
 describe('CombinedLockProvider', () => {
   it('asks in the configured order, and the next provider only when the one before has granted', async () => {
     const [a, b] = [scripted(), scripted()];
-    const { locks, clock } = await combine({ a, b });
+    const { locks } = await combine({ a, b });
     const lock = locks.acquire('order');
     await settle();
     expect([a.asks.length, b.asks.length]).toEqual([1, 0]);
@@ -48,40 +65,35 @@ describe('CombinedLockProvider', () => {
     await settle();
     b.asks[0]?.grant();
     expect((await lock).isHeld()).toBe(true);
-    await stop(locks, clock);
   });
 
   it('gives back what it has until that is confirmed, when the next provider was never asked', async () => {
-    const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
-    const { locks, clock } = await combine(members);
-    members.b.onAcquire = () => {
+    const { locks, clock, a, b } = await combinePair();
+    b.onAcquire = () => {
       throw new LockUnavailableError('not connected', { sent: false });
     };
     const gone: string[] = [];
-    members.a.onRelease = ({ id }) => (gone.push(id), gone.length < 3 ? 'unknown' : 'released');
+    a.onRelease = ({ id }) => (gone.push(id), gone.length < 3 ? 'unknown' : 'released');
     const attempt = watch(locks.tryAcquire('order'));
     await clock.advance(5_000);
     expect(attempt.error).toMatchObject({ code: 'LOCK_UNAVAILABLE' });
     expect(gone).toHaveLength(3);
-    await stop(locks, clock);
   });
 
   it('gives back what it has, the last one first, when a provider is busy', async () => {
     const said: string[] = [];
     const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging(), c: ScriptedProvider.obliging() };
-    const { locks, clock } = await combine(members);
+    const { locks } = await combine(members);
     members.c.onAcquire = () => 'busy';
     for (const [name, member] of Object.entries(members)) {
       member.onRelease = ({ key }) => (said.push(`${name} ${key}`), 'released');
     }
     expect(await locks.tryAcquire('order')).toBeNull();
     expect(said).toEqual(['b order', 'a order']);
-    await stop(locks, clock);
   });
 
   it('goes on with the same inner ids when a provider did not answer, and with new ones after they were released', async () => {
-    const [a, b] = [ScriptedProvider.obliging(), ScriptedProvider.obliging()];
-    const { locks, clock } = await combine({ a, b });
+    const { locks, clock, a, b } = await combinePair();
     const ids: string[] = [];
     let failures = 1;
     b.onAcquire = (request, grant) => {
@@ -97,17 +109,14 @@ describe('CombinedLockProvider', () => {
     expect(ids[1]).toBe(ids[0]);
     expect(ids[2]).not.toBe(ids[0]);
     expect(a.order.filter((call) => call === 'acquire order')).toHaveLength(2);
-    await stop(locks, clock);
   });
 
   it('is valid as long as the provider with the shortest lease says', async () => {
-    const [a, b] = [ScriptedProvider.obliging(), ScriptedProvider.obliging()];
-    const { locks, clock } = await combine({ a, b });
+    const { locks, clock, b } = await combinePair();
     b.onAcquire = (_, grant) => ({ ...grant(), lease: 5_000, validUntil: clock.now() + 4_000 });
     const lock = await locks.acquire('order');
     expect(lock.remaining()).toBe(4_000);
     expect(lock.fencingToken).toBeNull();
-    await stop(locks, clock);
   });
 
   it('keeps the first provider while it waits for the second, for much longer than a lease', async () => {
@@ -118,7 +127,7 @@ describe('CombinedLockProvider', () => {
       other: new MemoryLockProvider({ store }),
     };
     const all = new CombinedLockProvider({ providers: ['a', 'b'] });
-    const { locks, clock } = await startManager({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
+    const { locks, clock } = await start({ providers: { all, ...members }, default: 'all' });
     const inTheWay = await locks.acquire('order', { provider: 'other', lease: '10m' });
     const lock = watch(locks.acquire('order', { wait: Infinity, lease: '6s' }));
     await clock.advance(60_000);
@@ -126,7 +135,6 @@ describe('CombinedLockProvider', () => {
     await inTheWay.release();
     await clock.advance(1);
     expect(lock.value?.remaining()).toBeGreaterThan(3_000);
-    await stop(locks, clock);
   });
 
   it('begins anew when the first provider is lost while it waits for the second', async () => {
@@ -138,7 +146,7 @@ describe('CombinedLockProvider', () => {
       bToo: new MemoryLockProvider({ store: second }),
     };
     const all = new CombinedLockProvider({ providers: ['a', 'b'] });
-    const { locks, clock } = await startManager({ providers: { all, ...members }, default: 'all', shutdownGrace: 0 });
+    const { locks, clock } = await start({ providers: { all, ...members }, default: 'all' });
     const inB = await locks.acquire('order', { provider: 'bToo', lease: '10m' });
     const lock = watch(locks.acquire('order', { wait: Infinity, lease: '6s' }));
     await clock.advance(1);
@@ -150,7 +158,6 @@ describe('CombinedLockProvider', () => {
     await inA.release();
     await clock.advance(1);
     expect(lock.value?.isHeld()).toBe(true);
-    await stop(locks, clock);
   });
 
   it('does not go on waiting for the second provider when the first is lost', async () => {
@@ -172,7 +179,6 @@ describe('CombinedLockProvider', () => {
     b.asks[1]?.grant();
     await clock.advance(1);
     expect(lock.value?.isHeld()).toBe(true);
-    await stop(locks, clock);
   });
 
   it('is lost at once when one provider loses it, and keeps others out of the other one as long as its holder was told', async () => {
@@ -187,7 +193,6 @@ describe('CombinedLockProvider', () => {
     expect(await locks.tryAcquire('order')).toBeNull();
     await clock.advance(20);
     expect(await locks.tryAcquire('order')).not.toBeNull();
-    await stop(locks, clock);
   });
 
   it('keeps the lock of a provider that it shares with a reader of that provider alone, also after a renewal', async () => {
@@ -209,7 +214,6 @@ describe('CombinedLockProvider', () => {
     expect(second?.isHeld()).toBe(true);
     await second?.release();
     expect(await two.locks.tryAcquire('k')).not.toBeNull();
-    await Promise.all([one, two].map(({ locks, clock }) => stop(locks, clock)));
   });
 
   it('frees at once what a provider cannot park', async () => {
@@ -225,27 +229,23 @@ describe('CombinedLockProvider', () => {
     await clock.advance(3_100);
     expect(lock.signal.aborted).toBe(true);
     expect(kept).toEqual([0]);
-    await stop(locks, clock);
   });
 
   it.each([
     ['lost', 'lost in one provider is lost'],
     ['unknown', 'not answered by one provider is retried, and lost at the deadline'],
   ] as const)('a renewal that is %s: %s', async (outcome, _) => {
-    const [a, b] = [ScriptedProvider.obliging(), ScriptedProvider.obliging()];
-    const { locks, clock } = await combine({ a, b });
+    const { locks, clock, b } = await combinePair();
     const lock = await locks.acquire('order', { lease: '9s' });
     b.onRenew = () => Promise.resolve(outcome);
     await clock.advance(3_100);
     expect(lock.signal.aborted).toBe(outcome === 'lost');
     await clock.advance(6_000);
     expect(lock.signal.aborted).toBe(true);
-    await stop(locks, clock);
   });
 
   it('does not wait for the outcome of another lock that is renewed in the same tick', async () => {
-    const [a, b] = [ScriptedProvider.obliging(), ScriptedProvider.obliging()];
-    const { locks, clock } = await combine({ a, b });
+    const { locks, clock, b } = await combinePair();
     const [silent, answered] = [
       await locks.acquire('silent', { lease: '9s' }),
       await locks.acquire('answered', { lease: '9s' }),
@@ -254,7 +254,6 @@ describe('CombinedLockProvider', () => {
       renewal.request.key === 'silent' ? new Promise(() => undefined) : Promise.resolve(b.acknowledge(renewal));
     await clock.advance(18_000);
     expect([silent.isHeld(), answered.isHeld()]).toEqual([false, true]);
-    await stop(locks, clock);
   });
 
   it.each(['a', 'b'] as const)(
@@ -273,7 +272,6 @@ describe('CombinedLockProvider', () => {
       await settle();
       member.releases[0]?.answer('released');
       expect(await released).toBe('released');
-      await stop(locks, clock);
     },
   );
 
@@ -290,39 +288,35 @@ describe('CombinedLockProvider', () => {
     const released = await locks.acquire('released', { lease: '9s' });
     expect(await released.release()).toBe('lost');
     expect(names().filter((name) => name === 'lost')).toHaveLength(2);
-    await stop(locks, clock);
   });
 
   it('leaves the repetition of a release to the core, once for each member that has not answered', async () => {
-    const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
-    const { locks, clock } = await combine(members);
+    const { locks, clock, a, b } = await combinePair();
     const lock = await locks.acquire('order', { lease: '30s' });
     let releases = 0;
-    members.b.onRelease = () => ((releases += 1), 'unknown');
+    b.onRelease = () => ((releases += 1), 'unknown');
     expect(await lock.release()).toBe('pending');
     await clock.advance(20_000);
     // About one a second.
     expect(releases).toBeGreaterThan(15);
     expect(releases).toBeLessThan(45);
-    members.b.onRelease = () => ((releases += 1), 'released');
+    b.onRelease = () => ((releases += 1), 'released');
     await clock.advance(1_100);
     const before = releases;
     await clock.advance(20_000);
     expect(releases).toBe(before);
-    expect(members.a.order.filter((call) => call === 'release order')).toHaveLength(1);
-    await stop(locks, clock);
+    expect(a.order.filter((call) => call === 'release order')).toHaveLength(1);
   });
 
   it('repeats the release of an extended lock for as long as the extended lease may last', async () => {
-    const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
-    const { locks, clock } = await combine(members);
+    const { locks, clock, b } = await combinePair();
     const lock = await locks.acquire('order', { lease: 1_000 });
     await lock.extend(60_000);
-    members.b.onRelease = () => 'unknown';
+    b.onRelease = () => 'unknown';
     const releasing = watch(lock.release());
     await clock.advance(30_000);
     expect(releasing.state).toBe('fulfilled');
-    const releases = () => members.b.order.filter((call) => call === 'release order').length;
+    const releases = () => b.order.filter((call) => call === 'release order').length;
     const before = releases();
     await clock.advance(20_000);
     expect(releases()).toBeGreaterThan(before);
@@ -330,19 +324,17 @@ describe('CombinedLockProvider', () => {
     const after = releases();
     await clock.advance(20_000);
     expect(releases()).toBe(after);
-    await stop(locks, clock);
   });
 
   it('has something of an ask released that was sent, though a later one was not', async () => {
-    const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
-    const { locks, clock } = await combine(members);
+    const { locks, clock, a } = await combinePair();
     let asks = 0;
-    members.a.onAcquire = () => {
+    a.onAcquire = () => {
       asks += 1;
       throw new LockUnavailableError('down', { sent: asks === 1 });
     };
     let releases = 0;
-    members.a.onRelease = () => ((releases += 1), 'unknown');
+    a.onRelease = () => ((releases += 1), 'unknown');
     const attempt = watch(locks.acquire('order', { wait: 500, lease: '30s' }));
     await clock.advance(2_000);
     expect(attempt.error).toBeInstanceOf(LockUnavailableError);
@@ -350,7 +342,6 @@ describe('CombinedLockProvider', () => {
     releases = 0;
     await clock.advance(10_000);
     expect(releases).toBeGreaterThan(5);
-    await stop(locks, clock);
   });
 
   it('leaves no listener behind in the signals of its asks', async () => {
@@ -364,11 +355,10 @@ describe('CombinedLockProvider', () => {
         return grant();
       };
     }
-    const { locks, clock } = await combine(members);
+    const { locks } = await combine(members);
     for (let round = 0; round < 20; round += 1) await (await locks.acquire('k')).release();
     const listeners = [...signals].map((signal) => getEventListeners(signal, 'abort').length);
     expect(Math.max(...listeners)).toBeLessThanOrEqual(3);
-    await stop(locks, clock);
   });
 
   it('is inspected as held when any member has the key, and freed in those that answer', async () => {
@@ -381,7 +371,7 @@ describe('CombinedLockProvider', () => {
           forceRelease: (key: string) => (silent.has(name) ? Promise.reject(unavailable()) : forceRelease!(key)),
         });
       });
-    const { locks, clock } = await combine({ a: operated('a'), b: operated('b') });
+    const { locks } = await combine({ a: operated('a'), b: operated('b') });
     const alone = await locks.acquire('order', { provider: 'b' });
     expect(await locks.admin.inspect('order')).toMatchObject({ state: 'held', fencingToken: null });
     await alone.release();
@@ -392,7 +382,6 @@ describe('CombinedLockProvider', () => {
     expect(lock.isHeld()).toBe(false);
     silent.add('a');
     await expect(locks.admin.forceRelease('order')).rejects.toThrow(LockUnavailableError);
-    await stop(locks, clock);
   });
 
   it('does not start while a provider does not answer', async () => {
@@ -407,12 +396,11 @@ describe('CombinedLockProvider', () => {
     const all = new CombinedLockProvider({ providers: ['a', 'b'] });
     const b = new ScriptedProvider({ shared: false, lease: 'session', maxLease: 5_000 });
     b.onRelease = () => 'lost';
-    const { locks, clock } = await startManager({ providers: { all, a: new MemoryLockProvider(), b }, default: 'all' });
+    const { locks } = await start({ providers: { all, a: new MemoryLockProvider(), b }, default: 'all' });
     expect(locks.admin.backend(CombinedBackend, 'all').capabilities).toEqual({
       ...{ shared: false, fair: true, fencing: false, lease: 'session' },
       ...{ maxLease: 5_000, minHold: true, forceRelease: false },
     });
-    await stop(locks, clock);
   });
 });
 
@@ -427,5 +415,102 @@ describe('CombinedLockProvider refuses', () => {
   ])('%s', (_, options, message) => {
     expect(() => new CombinedLockProvider(options as never)).toThrow(LockConfigError);
     expect(() => new CombinedLockProvider(options as never)).toThrow(message);
+  });
+});
+
+describe('CombinedLockProvider, asked again after a member did not answer', () => {
+  it('goes on waiting in a member that is a failover', async () => {
+    const fleet = new TestFleet();
+    const all = new CombinedLockProvider({ providers: ['main', 'c'] });
+    const other = await fleet.start();
+    const { locks, a } = await fleet.start({}, { all, c: new MemoryLockProvider() });
+    const inTheWay = await fleet.drive(other.locks.acquire('k'));
+    const lock = watch(locks.acquire('k', { provider: 'all', wait: 60_000 }));
+    await fleet.clock.advance(100);
+    a.cable.cutOff();
+    await fleet.clock.advance(1);
+    a.cable.restore();
+    await fleet.clock.advance(5_000);
+    expect(lock.error).toBeUndefined();
+    await inTheWay.release();
+    await fleet.clock.advance(1_000);
+    expect(lock.value?.isHeld()).toBe(true);
+    await lock.value?.release();
+    await fleet.stop();
+  });
+
+  it('keeps what it gets then, though something of it was released late before', async () => {
+    const { locks, clock, a, b } = await combinePair();
+    let inA = '';
+    a.onAcquire = ({ id }, grant) => ((inA = id), grant());
+    // The first member grants and loses it while the second is waited for, and does not answer when it is released.
+    b.onAcquire = undefined;
+    a.onRelease = () => ((a.onRelease = () => 'released'), 'unknown');
+    const lock = watch(locks.acquire('x', { lease: '9s', wait: 10_000 }));
+    await clock.advance(100);
+    const [first] = b.asks;
+    first?.input.signal.addEventListener('abort', () => {
+      first.answer('busy');
+    });
+    b.onAcquire = (_, grant) => grant();
+    a.revoke(inA);
+    await clock.advance(1_000);
+    expect(lock.value?.isHeld()).toBe(true);
+    await (await locks.acquire('y')).release();
+    await clock.advance(20_000);
+    expect(lock.value?.isHeld()).toBe(true);
+    expect(await lock.value?.release()).toBe('released');
+  });
+
+  it('waits as long as it is asked to then', async () => {
+    const { locks, a } = await combinePair();
+    const all = locks.admin.backend(CombinedBackend, 'all');
+    let wait = 5_000;
+    const request = Object.defineProperty(requestFor('k', 'h'), 'wait', { get: () => wait });
+    a.onAcquire = down;
+    await expect(all.acquire(request)).rejects.toThrow(LockUnavailableError);
+    const waits: number[] = [];
+    a.onAcquire = ({ wait }) => (waits.push(wait), 'busy');
+    wait = 0;
+    expect(await all.acquire(request)).toBe('busy');
+    expect(waits).toEqual([0]);
+  });
+});
+
+describe('CombinedLockProvider, whose caller leaves', () => {
+  it('does not begin again after the core has released the attempt', async () => {
+    const { locks, clock, a, b } = await combinePair();
+    const heldInA = new Set<string>();
+    let inA = '';
+    a.onAcquire = ({ id }, grant) => (heldInA.add(id), (inA = id), grant());
+    a.onRelease = ({ id }) => (heldInA.delete(id) ? 'released' : 'lost');
+    b.onAcquire = undefined;
+    b.onRelease = () => new Promise((resolve) => clock.setTimer(() => resolve('released'), 2_000));
+    const lock = watch(locks.acquire('x', { lease: '30s', wait: 500 }));
+    await clock.advance(10);
+    const [first] = b.asks;
+    first?.input.signal.addEventListener('abort', () => {
+      first.answer('busy');
+    });
+    await clock.advance(300);
+    // What it had in the first member is lost, and the release in the second takes longer than the caller waits.
+    a.revoke(inA);
+    heldInA.delete(inA);
+    b.onAcquire = down;
+    await clock.advance(25_000);
+    expect(lock.state).toBe('rejected');
+    expect(heldInA.size).toBe(0);
+  });
+
+  it('renews what it has once in each third of its lease while it waits, however many members follow', async () => {
+    const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging(), c: ScriptedProvider.obliging() };
+    const { locks, clock } = await combine(members);
+    members.c.onAcquire = undefined;
+    watch(locks.acquire('x', { lease: '30s', wait: 100_000 }));
+    await clock.advance(10);
+    let renewals = 0;
+    members.a.onRenew = (renewal) => ((renewals += 1), Promise.resolve(members.a.acknowledge(renewal)));
+    await clock.advance(60_000);
+    expect(renewals).toBe(6);
   });
 });

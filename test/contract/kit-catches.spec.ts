@@ -1,12 +1,8 @@
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { conformanceCases, type ProviderHarness } from '../../lib/provider-kit/index.js';
 import { FakeClock } from '../../lib/testing/index.js';
-import * as holds from './broken/holds.js';
-import * as leases from './broken/leases.js';
-import * as lists from './broken/lists.js';
-import * as queues from './broken/queues.js';
+import * as locks from './broken/locks.js';
 import * as records from './broken/records.js';
-import * as surroundings from './broken/surroundings.js';
 import { DistantBackend, MemoryServer } from './memory-server.js';
 
 interface Mutant {
@@ -17,97 +13,97 @@ interface Mutant {
 }
 
 const MUTANTS: readonly Mutant[] = [
-  { fault: 'a release frees the lock of another', backend: holds.FreesAnybody, caughtBy: ['#5', '#6', '#6b', '#S3'] },
-  { fault: 'a release of nothing answers released', backend: holds.AlwaysReleased, caughtBy: ['#5', '#6', '#S3'] },
-  { fault: 'a release does nothing', backend: holds.ForgetsToRelease, caughtBy: ['#3', '#7', '#9'] },
-  { fault: 'ordered is claimed and a release is overtaken', backend: holds.ReleasesLater, caughtBy: ['#57k'] },
-  { fault: 'everybody is admitted', backend: holds.AdmitsEverybody, caughtBy: ['#1', '#10', '#11'] },
+  { fault: 'a release frees the lock of another', backend: locks.FreesAnybody, caughtBy: ['#5', '#6', '#6b', '#S3'] },
+  { fault: 'a release of nothing answers released', backend: locks.AlwaysReleased, caughtBy: ['#5', '#6', '#S3'] },
+  { fault: 'a release does nothing', backend: locks.ForgetsToRelease, caughtBy: ['#3', '#7', '#9'] },
+  { fault: 'ordered is claimed and a release is overtaken', backend: locks.ReleasesLater, caughtBy: ['#57k'] },
+  { fault: 'everybody is admitted', backend: locks.AdmitsEverybody, caughtBy: ['#1', '#10', '#11'] },
   {
     fault: 'shared is claimed and readers exclude each other',
-    backend: holds.ReadersExcludeEachOther,
+    backend: locks.ReadersExcludeEachOther,
     caughtBy: ['#57a', '#11'],
   },
-  { fault: 'tokens start anew with each provider', backend: holds.RestartsTokens, caughtBy: ['#35', '#35b', '#11'] },
-  { fault: 'a renewal takes the lock again', backend: leases.ReacquiresOnRenewal, caughtBy: ['#S6', '#S7'] },
+  { fault: 'tokens start anew with each provider', backend: locks.RestartsTokens, caughtBy: ['#35', '#35b', '#11'] },
+  { fault: 'a renewal takes the lock again', backend: locks.ReacquiresOnRenewal, caughtBy: ['#S6', '#S7'] },
   {
     fault: 'the renewals of one tick all get the outcome of the first',
-    backend: leases.OneOutcomeForAllRenewals,
+    backend: locks.OneOutcomeForAllRenewals,
     caughtBy: ['#S9'],
   },
-  { fault: 'a renewal is confirmed and not made', backend: leases.NeverRenews, caughtBy: ['#22', '#S8'] },
-  { fault: 'an abort leaves its place in the queue', backend: queues.StaysInTheQueue, caughtBy: ['#S10'] },
-  { fault: 'an abort is answered late', backend: queues.AnswersAnAbortLate, caughtBy: ['#S10'] },
-  { fault: 'a grant that meets an abort is dropped', backend: queues.LeaksWhatIsGrantedAtTheAbort, caughtBy: ['#17'] },
-  { fault: 'waiters are not told to be queued', backend: queues.QueuesWithoutSayingSo, caughtBy: ['#20', '#13'] },
-  { fault: 'fair is claimed and the last comes first', backend: queues.LastComeFirstServed, caughtBy: ['#20'] },
-  { fault: 'the request itself is named as its holder', backend: queues.NamesTheWrongHolder, caughtBy: ['#S17'] },
-  { fault: 'a label outlives its hold', backend: queues.ShowsStaleLabels, caughtBy: ['#S18'] },
-  { fault: 'a text beside a grant never ends', backend: queues.KeepsTexts, caughtBy: ['#S19'] },
-  { fault: 'a holder that has left is still seen', backend: queues.SeesThoseThatHaveLeft, caughtBy: ['#S19'] },
+  { fault: 'a renewal is confirmed and not made', backend: locks.NeverRenews, caughtBy: ['#22', '#S8'] },
+  { fault: 'an abort leaves its place in the queue', backend: locks.StaysInTheQueue, caughtBy: ['#S10'] },
+  { fault: 'an abort is answered late', backend: locks.AnswersAnAbortLate, caughtBy: ['#S10'] },
+  { fault: 'a grant that meets an abort is dropped', backend: locks.LeaksWhatIsGrantedAtTheAbort, caughtBy: ['#17'] },
+  { fault: 'waiters are not told to be queued', backend: locks.QueuesWithoutSayingSo, caughtBy: ['#20', '#13'] },
+  { fault: 'fair is claimed and the last comes first', backend: locks.LastComeFirstServed, caughtBy: ['#20'] },
+  { fault: 'the request itself is named as its holder', backend: locks.NamesTheWrongHolder, caughtBy: ['#S17'] },
+  { fault: 'a label outlives its hold', backend: locks.ShowsStaleLabels, caughtBy: ['#S18'] },
+  { fault: 'a text beside a grant never ends', backend: locks.KeepsTexts, caughtBy: ['#S19'] },
+  { fault: 'a holder that has left is still seen', backend: locks.SeesThoseThatHaveLeft, caughtBy: ['#S19'] },
   {
     fault: 'a request is granted although the one before it was not',
-    backend: queues.AsksForAllOfAChain,
+    backend: locks.AsksForAllOfAChain,
     caughtBy: ['#S16'],
   },
   {
     fault: 'minHold is claimed and released keys are free',
-    backend: holds.FreesParkedKeys,
+    backend: locks.FreesParkedKeys,
     caughtBy: ['#57d', '#57i', '#57j'],
   },
-  { fault: 'minHold is claimed and ends in a crash', backend: holds.ForgetsMinHoldInACrash, caughtBy: ['#57e'] },
-  { fault: 'asking again prolongs', backend: leases.ProlongsWhenAskedAgain, caughtBy: ['#S1', '#S2'] },
-  { fault: 'a failed attempt prolongs', backend: leases.FailedAttemptsProlong, caughtBy: ['#4'] },
-  { fault: 'a holder that asks again is busy', backend: holds.SameIdTwice, caughtBy: ['#S1'] },
-  { fault: 'the deadline is later than that of the backend', backend: leases.BelievesTooLong, caughtBy: ['#21'] },
-  { fault: 'wall clocks of two machines are compared', backend: leases.ComparesWallClocks, caughtBy: ['#21c'] },
-  { fault: 'Date.now() of two machines is compared', backend: leases.ComparesDates, caughtBy: ['#21c'] },
-  { fault: 'grants are over when they arrive', backend: leases.GrantsWhatIsOver, caughtBy: ['#5'] },
+  { fault: 'minHold is claimed and ends in a crash', backend: locks.ForgetsMinHoldInACrash, caughtBy: ['#57e'] },
+  { fault: 'asking again prolongs', backend: locks.ProlongsWhenAskedAgain, caughtBy: ['#S1', '#S2'] },
+  { fault: 'a failed attempt prolongs', backend: locks.FailedAttemptsProlong, caughtBy: ['#4'] },
+  { fault: 'a holder that asks again is busy', backend: locks.SameIdTwice, caughtBy: ['#S1'] },
+  { fault: 'the deadline is later than that of the backend', backend: locks.BelievesTooLong, caughtBy: ['#21'] },
+  { fault: 'wall clocks of two machines are compared', backend: locks.ComparesWallClocks, caughtBy: ['#21c'] },
+  { fault: 'Date.now() of two machines is compared', backend: locks.ComparesDates, caughtBy: ['#21c'] },
+  { fault: 'grants are over when they arrive', backend: locks.GrantsWhatIsOver, caughtBy: ['#5'] },
   {
     fault: 'leases of their own are claimed and all are alike',
-    backend: leases.OneLeaseForAll,
+    backend: locks.OneLeaseForAll,
     caughtBy: ['#21', '#57c'],
   },
-  { fault: 'a refusal is an outage', backend: surroundings.RefusalIsOutage, caughtBy: ['#53e'] },
-  { fault: 'a backend that is down is busy', backend: surroundings.UnavailableIsBusy, caughtBy: ['#53'] },
+  { fault: 'a refusal is an outage', backend: locks.RefusalIsOutage, caughtBy: ['#53e'] },
+  { fault: 'a backend that is down is busy', backend: locks.UnavailableIsBusy, caughtBy: ['#53'] },
   {
     fault: 'a renewal that is not answered is lost',
-    backend: surroundings.UnansweredIsLost,
+    backend: locks.UnansweredIsLost,
     caughtBy: ['#29', '#53b'],
   },
-  { fault: 'an outage is for ever', backend: surroundings.NeverRecovers, caughtBy: ['#54'] },
-  { fault: 'holder ids are logged', backend: holds.TellsHolders, caughtBy: ['#S13'] },
-  { fault: 'the constructor starts timers', backend: surroundings.TimersInTheConstructor, caughtBy: ['#S14'] },
-  { fault: 'stop leaves a timer', backend: surroundings.TimerThatStays, caughtBy: ['#S15'] },
-  { fault: 'each lock leaves a record', backend: surroundings.KeepsARecordOfEachLock, caughtBy: ['#55'] },
-  { fault: 'the namespace is ignored', backend: surroundings.NoNamespace, caughtBy: ['#48'] },
-  { fault: 'case is ignored', backend: surroundings.renamed((key) => key.toLowerCase()), caughtBy: ['#44'] },
-  { fault: 'blanks at the end are ignored', backend: surroundings.renamed((key) => key.trimEnd()), caughtBy: ['#43'] },
-  { fault: 'accents are ignored', backend: surroundings.renamed((key) => key.normalize('NFC')), caughtBy: ['#43'] },
-  { fault: 'keys are cut', backend: surroundings.renamed((key) => key.slice(0, 128)), caughtBy: ['#45'] },
+  { fault: 'an outage is for ever', backend: locks.NeverRecovers, caughtBy: ['#54'] },
+  { fault: 'holder ids are logged', backend: locks.TellsHolders, caughtBy: ['#S13'] },
+  { fault: 'the constructor starts timers', backend: locks.TimersInTheConstructor, caughtBy: ['#S14'] },
+  { fault: 'stop leaves a timer', backend: locks.TimerThatStays, caughtBy: ['#S15'] },
+  { fault: 'each lock leaves a record', backend: locks.KeepsARecordOfEachLock, caughtBy: ['#55'] },
+  { fault: 'the namespace is ignored', backend: locks.NoNamespace, caughtBy: ['#48'] },
+  { fault: 'case is ignored', backend: locks.renamed((key) => key.toLowerCase()), caughtBy: ['#44'] },
+  { fault: 'blanks at the end are ignored', backend: locks.renamed((key) => key.trimEnd()), caughtBy: ['#43'] },
+  { fault: 'accents are ignored', backend: locks.renamed((key) => key.normalize('NFC')), caughtBy: ['#43'] },
+  { fault: 'keys are cut', backend: locks.renamed((key) => key.slice(0, 128)), caughtBy: ['#45'] },
   {
     fault: 'a prefix is the same key',
-    backend: surroundings.renamed((key) => key.split(':')[0] ?? key),
+    backend: locks.renamed((key) => key.split(':')[0] ?? key),
     caughtBy: ['#2'],
   },
   {
     fault: 'fencing is not claimed and there are tokens',
-    backend: surroundings.WithoutFencing,
+    backend: locks.WithoutFencing,
     caughtBy: ['#57h'],
   },
   {
     fault: 'asks of an outage are sent again after it',
-    backend: surroundings.SendsAsksAgainAfterAnOutage,
+    backend: locks.SendsAsksAgainAfterAnOutage,
     caughtBy: ['#S5'],
   },
-  { fault: 'the end of a lease wakes nobody', backend: leases.OverlooksTheEndOfLeases, caughtBy: ['#21b'] },
-  { fault: 'a lock that is handed over has another lease', backend: leases.LongLeasesForWaiters, caughtBy: ['#24'] },
-  { fault: 'operators are shown holder ids', backend: holds.ShowsHolders, caughtBy: ['#S13'] },
-  { fault: 'a list has one page', backend: lists.ListsItsFirstPage, caughtBy: ['#59e'] },
-  { fault: 'a list has keys twice', backend: lists.ListsTwice, caughtBy: ['#59', '#59e'] },
-  { fault: 'the prefix of a list is a pattern', backend: lists.ReadsPrefixesAsPatterns, caughtBy: ['#59a'] },
-  { fault: 'a list does not know who holds', backend: lists.ListsWithoutNames, caughtBy: ['#59', '#59b', '#59c'] },
-  { fault: 'inspect does not know who holds', backend: lists.InspectsWithoutNames, caughtBy: ['#59f'] },
-  { fault: 'a list takes retained keys for held', backend: lists.ListsRetainedKeysAsHeld, caughtBy: ['#59d'] },
+  { fault: 'the end of a lease wakes nobody', backend: locks.OverlooksTheEndOfLeases, caughtBy: ['#21b'] },
+  { fault: 'a lock that is handed over has another lease', backend: locks.LongLeasesForWaiters, caughtBy: ['#24'] },
+  { fault: 'operators are shown holder ids', backend: locks.ShowsHolders, caughtBy: ['#S13'] },
+  { fault: 'a list has one page', backend: locks.ListsItsFirstPage, caughtBy: ['#59e'] },
+  { fault: 'a list has keys twice', backend: locks.ListsTwice, caughtBy: ['#59', '#59e'] },
+  { fault: 'the prefix of a list is a pattern', backend: locks.ReadsPrefixesAsPatterns, caughtBy: ['#59a'] },
+  { fault: 'a list does not know who holds', backend: locks.ListsWithoutNames, caughtBy: ['#59', '#59b', '#59c'] },
+  { fault: 'inspect does not know who holds', backend: locks.InspectsWithoutNames, caughtBy: ['#59f'] },
+  { fault: 'a list takes retained keys for held', backend: locks.ListsRetainedKeysAsHeld, caughtBy: ['#59d'] },
   { fault: 'records are claimed and there are none', backend: records.NoRecords, caughtBy: ['#60', '#60a'] },
   { fault: 'a record is written over', backend: records.WritesOverAnything, caughtBy: ['#60a', '#60b'] },
   {
@@ -140,12 +136,12 @@ const MUTANTS: readonly Mutant[] = [
   { fault: 'the time of a record is in seconds', backend: records.CountsInSeconds, caughtBy: ['#60g'] },
   { fault: 'no answer is no record', backend: records.TakesAnOutageForNothing, caughtBy: ['#60h'] },
   { fault: 'a refusal of a record is an outage', backend: records.RefusalIsOutage, caughtBy: ['#60i'] },
-  { fault: 'forceRelease is claimed and does nothing', backend: holds.ForceReleasesNothing, caughtBy: ['#57f'] },
+  { fault: 'forceRelease is claimed and does nothing', backend: locks.ForceReleasesNothing, caughtBy: ['#57f'] },
 ];
 
 function harnessOf(backend: Mutant['backend']): ProviderHarness {
   const harness = new MemoryServer(new MemoryStore(), backend).harness();
-  return backend === surroundings.WithoutFencing
+  return backend === locks.WithoutFencing
     ? { ...harness, capabilities: { ...harness.capabilities, fencing: false }, clock: new FakeClock() }
     : { ...harness, clock: new FakeClock() };
 }
@@ -158,7 +154,7 @@ async function run(id: string, harness: ProviderHarness): Promise<void> {
 
 describe('the conformance kit catches a provider where', () => {
   afterAll(() => {
-    surroundings.TimersInTheConstructor.clear();
+    locks.TimersInTheConstructor.clear();
   });
 
   for (const { fault, backend, caughtBy } of MUTANTS) {

@@ -26,8 +26,8 @@ describe('every provider is proved by the conformance kit', () => {
   });
 
   it.each(folders)('%s', (folder) => {
-    // One for each kind of its locks, or for all of them.
-    const isOfFolder = new RegExp(`^${folder}(-[\\w-]+)?\\.spec\\.ts$`);
+    // One for each kind of its locks, for all of them, or for several providers.
+    const isOfFolder = new RegExp(`^([\\w-]+-)?${folder}(-[\\w-]+)?\\.spec\\.ts$`);
     const specs = readdirSync(import.meta.dirname).filter((file) => isOfFolder.test(file));
     const texts = specs.map((spec) => readFileSync(join(import.meta.dirname, spec), 'utf8'));
     expect(texts).toContainEqual(expect.stringContaining('describeLockProvider('));

@@ -1,8 +1,41 @@
-// Draws results.json into docs/servers.md and the README. Nobody edits the text between their markers.
+// Keeps the newest result of each row in results.json, and draws them into docs/servers.md and the README. Nobody edits the text between
+// their markers.
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { compact, drawPage } from '../../bench/markdown.mjs';
+import { compact, drawPage, markdownTable } from '../../bench/markdown.mjs';
 import { root } from '../../scripts/ensure-installed.mjs';
-import { keptResults, tableOf } from './results.mjs';
+import { ROWS } from './rows.mjs';
+
+const FILE = join(import.meta.dirname, 'results.json');
+
+/** In the order of the rows. */
+function keptResults() {
+  const kept = existsSync(FILE) ? JSON.parse(readFileSync(FILE, 'utf8')) : [];
+  return ROWS.flatMap(({ name }) => kept.find((result) => result.row === name) ?? []);
+}
+
+/** Keeps a result in place of an earlier one, and answers it. */
+export function keep(result) {
+  const others = keptResults().filter(({ row }) => row !== result.row);
+  writeFileSync(FILE, `${JSON.stringify([...others, result], null, 2)}\n`);
+  return result;
+}
+
+export function tableOf(results) {
+  return markdownTable(
+    ['server', 'version', 'test files', 'passed', 'failed', 'skipped', 'commit', 'date'],
+    results.map((result) => {
+      const { server, version, refused, specs, passed, failed, commit, date } = result;
+      const counts = refused === undefined ? [specs, passed, failed, skippedOf(result)] : ['refused', '', failed, ''];
+      return [server, version, ...counts, commit, date];
+    }),
+  );
+}
+
+/** How many tests were not run; the reasons stand below the table. */
+function skippedOf({ skipped }) {
+  return Object.values(skipped).reduce((total, count) => total + count, 0);
+}
 
 /** The generated parts of each page, by the names of their markers. */
 export function partsOfPages() {

@@ -3,6 +3,8 @@ import { execFile } from 'node:child_process';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { root } from '../../scripts/ensure-installed.mjs';
+import { unpacked } from './debian.mjs';
 
 const run = promisify(execFile);
 
@@ -120,8 +122,21 @@ export const ROWS = [
   row('Node.js', '24', undefined),
 ];
 
+const CACHE = join(root, '.cache/servers');
+
+/** The folder of a server with its whole version, for LOCK_TEST_ROOT. It is unpacked there unless it is there in the version of its row. */
+export async function rootOf(row) {
+  const folder = join(CACHE, row.name);
+  const isOfRow = (version) => `${version}.`.startsWith(`${row.version}.`);
+  await unpacked(folder, row, async () => isOfRow(await versionIn(folder, row)));
+  const version = await versionIn(folder, row);
+  // sid moves.
+  if (!isOfRow(version)) console.log(`${row.suite} has ${row.server} ${version} now, no longer ${row.version}.`);
+  return { folder, version };
+}
+
 /** The whole version of a server that is unpacked in `root`. */
-export async function versionIn(root, { server, programs }) {
+async function versionIn(root, { server, programs }) {
   if (server === 'ZooKeeper') {
     const jars = await readdir(join(root, 'usr/share/java'));
     return jars.map((jar) => /^zookeeper-(\d[\d.]*)\.jar$/.exec(jar)?.[1]).find((version) => version !== undefined);

@@ -10,10 +10,8 @@ import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { installedNode } from '../../scripts/installed-node.mjs';
 import { counted, JestRun } from '../../scripts/jest.mjs';
 import { ArchiveError } from './debian.mjs';
-import { drawPages } from './pages.mjs';
-import { keep, tableOf } from './results.mjs';
-import { rootOf } from './root.mjs';
-import { ROWS } from './rows.mjs';
+import { drawPages, keep, tableOf } from './pages.mjs';
+import { rootOf, ROWS } from './rows.mjs';
 
 const USAGE = `usage: npm run test:servers -- [row …]
 

@@ -58,7 +58,7 @@ export const PROVIDERS = [
     from: 'pieces.filter(({ hold, isFreed }) => hold.token < token && !isFreed);',
     to: 'pieces.filter(({ hold, hasEnded }) => hold.token < token && !hasEnded);',
     breaks: 'a limited hold whose lease has ended makes room for one that was reserved behind it',
-    killedBy: 'test/sql/lease.spec.ts',
+    killedBy: 'test/typeorm/version-request.spec.ts',
     test: 'a limited holder whose lease has ended takes its share until it is freed',
   },
   {
@@ -95,7 +95,7 @@ export const PROVIDERS = [
     from: "mode === 'shared' ? before.findLast(keepsReadersOut) : before.at(-1)",
     to: 'before.at(-1)',
     breaks: 'a reader waits for the reader before it',
-    killedBy: 'test/zookeeper/recipe.spec.ts',
+    killedBy: 'test/zookeeper/node-names.spec.ts',
     test: 'names the same first for all readers that hold together',
   },
   {
@@ -104,7 +104,7 @@ export const PROVIDERS = [
     from: '    if (!terms) return index;\n',
     to: '    if (!terms) continue;\n',
     breaks: 'limited locks enter past an exclusive one that waits before them',
-    killedBy: 'test/zookeeper/recipe.spec.ts',
+    killedBy: 'test/zookeeper/node-names.spec.ts',
     test: 'excludes readers and writers, in both directions',
   },
   // Redlock.
@@ -160,7 +160,7 @@ export const PROVIDERS = [
     from: 'return new Confirmation(window, record, now, -Infinity);',
     to: 'return new Confirmation(window, record, now, confirmedAt);',
     breaks: 'the confirmation of an epoch counts for the next one',
-    killedBy: 'test/failover/confirmation.spec.ts',
+    killedBy: 'test/failover/switch-rules.spec.ts',
     test: 'counts from the sending of a write, for its epoch alone',
   },
   {
@@ -169,7 +169,7 @@ export const PROVIDERS = [
     from: 'this.learnedAt + this.record.window * FASTEST',
     to: 'this.learnedAt + this.window * FASTEST',
     breaks: 'a member grants after the window of this process, although others have a longer one',
-    killedBy: 'test/failover/confirmation.spec.ts',
+    killedBy: 'test/failover/switch-rules.spec.ts',
     test: 'has ended after the longest window of any process',
   },
   {
@@ -205,7 +205,7 @@ export const PROVIDERS = [
     from: 'else if (now - this.#recoveringSince >= this.thresholds.stableFor)',
     to: 'else',
     breaks: 'a member is up again with its second answer',
-    killedBy: 'test/failover/member-health.spec.ts',
+    killedBy: 'test/failover/switch-rules.spec.ts',
     test: 'is well again only after it has answered for long enough',
   },
   // Combined.

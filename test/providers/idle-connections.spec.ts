@@ -266,9 +266,10 @@ describe.each<[string, () => Promise<SqlServer>]>([
     await server.stop();
   });
 
+  const urlThroughNat = () => server.url.replace(`:${server.port}`, `:${nat.port}`);
+
   it.each(KINDS)('are replaced for a call with wait: 0 when a NAT has dropped them: %p', async (Provider) => {
-    const url = server.url.replace(`:${server.port}`, `:${nat.port}`);
-    const provider = new Provider({ url, synchronize: true, commandTimeout: 1_200 });
+    const provider = new Provider({ url: urlThroughNat(), synchronize: true, commandTimeout: 1_200 });
     const locks = new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
     await locks.start();
     await locks.withLock('warm', () => undefined);
@@ -276,4 +277,22 @@ describe.each<[string, () => Promise<SqlServer>]>([
     expect(await locks.withLock('k', () => 'done', { wait: 0 })).toBe('done');
     await locks.stop();
   });
+
+  itUnless(process.platform === 'linux' ? undefined : 'only Linux shows the timers of its sockets')(
+    'and those that wait for a lock are kept alive by the system, since they send nothing',
+    async () => {
+      const provider = new SqlRowLockProvider({ url: urlThroughNat(), synchronize: true });
+      const locks = new LockManager({ providers: { sql: provider } });
+      await locks.start();
+      const held = await locks.acquire('a');
+      const waiting = locks.acquire('a', { wait: '1m' });
+      await until(() => {
+        const timers = keepAliveTimers(nat.port);
+        return timers.length >= 3 && timers.every((timer) => timer <= 10_000);
+      }, 'all are kept alive');
+      await held.release();
+      await (await waiting).release();
+      await locks.stop();
+    },
+  );
 });

@@ -1,27 +1,13 @@
-import type { DataSource } from 'typeorm';
-import { LockConfigError } from '../../lib/api/errors.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { SqlAdvisoryLockProvider, SqlRowLockProvider, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
-import { TypeOrmAdvisoryLockProvider, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
-import { LockProcesses } from '../typeorm/lock-processes.js';
-import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
+import { LockProcesses, SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 
 describe.each(databases)('the start of locks on %s', (type) => {
   const processes = new LockProcesses();
-  let backend: SqlBackend;
-  let admin: DataSource;
-
-  beforeAll(async () => {
-    backend = await SqlBackend.start(type);
-    ({ admin } = backend);
-  }, 60_000);
-  afterEach(async () => {
-    await processes.stop();
-    await admin.query('DROP TABLE IF EXISTS distributed_lock');
-  });
-  afterAll(() => backend.stop());
+  const backend = SqlBackend.forTests(type);
+  afterEach(() => backend.admin.query('DROP TABLE IF EXISTS distributed_lock'));
 
   const options = () => ({ url: backend.server.url, synchronize: true, fencing: true, commandTimeout: '10s' });
   const version = () => new SqlVersionLockProvider(options());
@@ -30,22 +16,24 @@ describe.each(databases)('the start of locks on %s', (type) => {
   // Rows that a process makes some time after its start.
   const LASTING = `WHERE name NOT LIKE 'test#instance:%' AND name <> 'test#purge'`;
   const namesOf = async (where: string) => {
-    const rows = await admin.query<{ name: string | Buffer }[]>(`SELECT name FROM distributed_lock ${where}`);
+    const rows = await backend.admin.query<{ name: string | Buffer }[]>(`SELECT name FROM distributed_lock ${where}`);
     return rows.map(({ name }) => name.toString()).sort();
   };
 
   /** From now on no row of the table can be changed. */
   async function refuseUpdates(): Promise<void> {
     if (type === 'mariadb') {
-      await admin.query(
+      await backend.admin.query(
         `CREATE TRIGGER refuse BEFORE UPDATE ON distributed_lock FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not here'`,
       );
       return;
     }
-    await admin.query(
+    await backend.admin.query(
       `CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not here'; END $$`,
     );
-    await admin.query('CREATE TRIGGER refuse BEFORE UPDATE ON distributed_lock FOR EACH ROW EXECUTE FUNCTION refuse()');
+    await backend.admin.query(
+      'CREATE TRIGGER refuse BEFORE UPDATE ON distributed_lock FOR EACH ROW EXECUTE FUNCTION refuse()',
+    );
   }
 
   it.each([
@@ -60,7 +48,7 @@ describe.each(databases)('the start of locks on %s', (type) => {
 
   it('fails where a lock that nobody has cannot be had, since every lock may be busy for the same reason', async () => {
     await processes.start(row());
-    const runner = admin.createQueryRunner();
+    const runner = backend.admin.createQueryRunner();
     await runner.startTransaction();
     await runner.query(`SELECT 1 FROM distributed_lock WHERE name = 'test#probe:start:probe' FOR UPDATE`);
     await expect(processes.start(row())).rejects.toThrow(/was busy for 8 s/);
@@ -87,32 +75,12 @@ describe.each(databases)('the start of locks on %s', (type) => {
     for await (const lock of leases.admin.list()) listed.push(lock);
     expect(listed).toEqual([]);
     await (await rows.acquire('used')).release();
-    await admin.query('UPDATE distributed_lock SET expires = 1');
+    await backend.admin.query('UPDATE distributed_lock SET expires = 1');
     const purge = (locks: LockManager) => locks.admin.purge({ unusedFor: '10m' });
-    await admin.query(`DELETE FROM distributed_lock WHERE name LIKE '%#instance:%' OR name = 'test#purge'`);
+    await backend.admin.query(`DELETE FROM distributed_lock WHERE name LIKE '%#instance:%' OR name = 'test#purge'`);
     const before = await namesOf(LASTING);
     expect(await purge(rows)).toBe(1);
     expect(await purge(leases)).toBe(0);
     expect(await namesOf(LASTING)).toEqual(before.filter((name) => name !== 'test:used'));
-  });
-
-  it('needs no other privilege than a version or advisory lock', async () => {
-    await processes.start(version());
-    const database = type === 'mariadb' ? 'test' : 'postgres';
-    await admin.query(type === 'mariadb' ? `CREATE USER plain@'%' IDENTIFIED BY 'secret'` : 'CREATE ROLE plain LOGIN');
-    if (type === 'mariadb') await admin.query(`DELETE FROM mysql.db`).then(() => admin.query('FLUSH PRIVILEGES'));
-    await admin.query(`GRANT SELECT, INSERT, UPDATE ON distributed_lock TO plain`);
-    const dataSource = backend.source({ username: 'plain', password: 'secret', database });
-    for (const Provider of [TypeOrmVersionLockProvider, TypeOrmAdvisoryLockProvider]) {
-      const locks = await processes.start(new Provider({ dataSource, commandTimeout: '10s' }));
-      expect(await (await locks.acquire('a')).release()).toBe('released');
-    }
-    if (type === 'mariadb') return;
-    // Some operators take such functions from everybody.
-    await admin.query('REVOKE EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) FROM PUBLIC');
-    const start = processes.start(new TypeOrmAdvisoryLockProvider({ dataSource }));
-    await expect(start).rejects.toBeInstanceOf(LockConfigError);
-    await expect(start).rejects.toThrow(/permission denied for function pg_try_advisory_lock/);
-    await admin.query('GRANT EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) TO PUBLIC');
   });
 });

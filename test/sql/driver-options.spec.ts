@@ -1,4 +1,4 @@
-import type { Connection } from 'mysql2';
+import { type Connection, createPool } from 'mysql2';
 import pg, { type PoolClient } from 'pg';
 import { DataSource } from 'typeorm';
 import { LockConfigError } from '../../lib/api/errors.js';
@@ -12,10 +12,9 @@ import {
 import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import { contextFor } from '../backend-context.js';
 import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
-import { LockProcesses } from '../typeorm/lock-processes.js';
+import { LockProcesses } from '../typeorm/sql-backend.js';
 
 const processes = new LockProcesses();
-afterEach(() => processes.stop());
 
 type Settings = Readonly<Record<string, unknown>>;
 
@@ -210,3 +209,34 @@ class Statement {
     return 'SELECT $1::int AS n';
   }
 }
+
+describe.each([SqlRowLockProvider, SqlVersionLockProvider, SqlAdvisoryLockProvider])('%p', (Provider) => {
+  const make = (options: unknown) => () => new Provider(options as never);
+
+  it.each([
+    [undefined],
+    [null],
+    [{}],
+    [{ url: 'postgres://h/d', postgres: {} }],
+    [{ postgres: {}, mysql: {} }],
+    [{ dataSource: {} }],
+  ])('needs exactly one server: %j', (options) => {
+    expect(make(options)).toThrow(LockConfigError);
+    expect(make(options)).toThrow(/exactly one of "url", "postgres" and "mysql"/);
+  });
+
+  it.each(['redis://u:secret@h/d', 'postgres', '', 5, 'http://u:secret@h'])(
+    'names the schemes of "url", and not the address, which may have a password: %p',
+    (url) => {
+      expect(make({ url })).toThrow(/must begin with postgres:\/\//);
+      expect(make({ url })).not.toThrow(/secret/);
+    },
+  );
+
+  it('refuses the pools of the application, whose waiters would block it', async () => {
+    const [postgres, mysql] = [new pg.Pool(), createPool({})];
+    for (const options of [{ postgres }, { mysql }]) expect(make(options)).toThrow(/not a pool or a connection/);
+    await postgres.end();
+    mysql.end();
+  });
+});

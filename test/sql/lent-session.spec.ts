@@ -2,8 +2,7 @@ import type { Connection } from 'mysql2';
 import type { Client } from 'pg';
 import type { Lock } from '../../lib/api/lock.js';
 import { sqlClientOf, SqlRowLockProvider } from '../../lib/providers/sql/index.js';
-import { LockProcesses } from '../typeorm/lock-processes.js';
-import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
+import { LockProcesses, SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
 
 const DATABASES = {
   mariadb: {
@@ -55,10 +54,9 @@ const DATABASES = {
 describe.each<SqlType>(['mariadb', 'postgres'])('a session of %s that was lent', (type) => {
   const { connection, initSql, init, undoInit, left } = DATABASES[type];
   const processes = new LockProcesses();
-  let backend: SqlBackend;
+  const backend = SqlBackend.forTests(type);
 
   beforeAll(async () => {
-    backend = await SqlBackend.start(type);
     const locks = await processes.start(new SqlRowLockProvider({ url: backend.server.url, synchronize: true }));
     await (await locks.acquire('x')).release();
     await processes.stop();
@@ -68,8 +66,6 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a session of %s that was lent',
         : ['CREATE DATABASE other', 'CREATE TABLE other.distributed_lock LIKE distributed_lock'];
     for (const sql of others) await backend.admin.query(sql);
   }, 60_000);
-  afterEach(() => processes.stop());
-  afterAll(() => backend.stop());
 
   const start = () =>
     processes.start(

@@ -4,6 +4,7 @@ import { LockCapacityError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { SqlAdvisoryLockProvider } from '../../lib/providers/sql/index.js';
 import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
+import { LockProcesses } from '../typeorm/sql-backend.js';
 import { until } from '../until.js';
 
 // 10 × 400 places, of which one process may have an eighth.
@@ -14,7 +15,7 @@ const FREE = MOST - NESTED;
 describe('advisory locks on a Postgres with a small lock table', () => {
   let server: SqlServer;
   let admin: Client;
-  const managers: LockManager[] = [];
+  const processes = new LockProcesses();
 
   beforeAll(async () => {
     server = await startPostgres();
@@ -28,21 +29,13 @@ describe('advisory locks on a Postgres with a small lock table', () => {
     admin.on('error', () => undefined);
     await admin.connect();
   }, 60_000);
-  afterEach(async () => {
-    await Promise.all(managers.splice(0).map((locks) => locks.stop()));
-  });
   afterAll(async () => {
     await admin.end();
     await server.stop();
   });
 
-  async function start(): Promise<LockManager> {
-    const provider = new SqlAdvisoryLockProvider({ url: server.url, commandTimeout: '10s', sessionGuard: '10m' });
-    const locks = new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
-    managers.push(locks);
-    await locks.start();
-    return locks;
-  }
+  const start = () =>
+    processes.start(new SqlAdvisoryLockProvider({ url: server.url, commandTimeout: '10s', sessionGuard: '10m' }));
 
   /** Takes as many as there are, and answers with them the error of the first one that is refused. */
   async function takeAll(locks: LockManager, name: string, count: number) {

@@ -1,11 +1,11 @@
 import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LockManager } from '../../lib/core/lock-manager.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
 import { SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
 import { isUnused } from '../../lib/providers/sql/table/purge.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
-import { NUMBERS, SqlBackend, TABLE } from '../typeorm/sql-backend.js';
+import { LockProcesses, NUMBERS, SqlBackend, TABLE } from '../typeorm/sql-backend.js';
 import { until } from '../until.js';
 
 const NEVER = '9000000000000000';
@@ -13,32 +13,22 @@ const NEVER = '9000000000000000';
 describe.each(['mariadb', 'postgres'] as const)('a purge on %s', (type) => {
   const family = FAMILIES[type === 'mariadb' ? 'mysql' : 'postgres'];
   const { value } = family;
-  let backend: SqlBackend;
+  const backend = SqlBackend.forTests(type);
   let wire: TcpProxy;
-  const managers: LockManager[] = [];
 
   beforeAll(async () => {
-    backend = await SqlBackend.start(type);
     wire = await startTcpProxy(backend.server.port);
-  }, 60_000);
-  afterEach(async () => {
-    wire.heal();
-    await Promise.all(managers.splice(0).map((locks) => locks.stop()));
   });
-  afterAll(async () => {
-    await wire.close();
-    await backend.stop();
-  });
+  afterEach(() => wire.heal());
+  const processes = new LockProcesses();
+  afterAll(() => wire.close());
 
-  async function start(port: number): Promise<LockManager> {
+  function start(port: number): Promise<LockManager> {
     const url = new URL(backend.server.url);
     url.port = String(port);
-    const settings = { synchronize: true, commandTimeout: '30s' } as const;
-    const provider = new SqlVersionLockProvider({ url: url.toString(), ...settings });
-    const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace: 0 });
-    managers.push(locks);
-    await locks.start();
-    return locks;
+    return processes.start(
+      new SqlVersionLockProvider({ url: url.toString(), synchronize: true, commandTimeout: '30s' }),
+    );
   }
 
   /** Replaces all rows. Each name of `used` has a lease that does not end. */

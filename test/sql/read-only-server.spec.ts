@@ -11,8 +11,7 @@ import {
 } from '../../lib/providers/sql/index.js';
 import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
-import { LockProcesses } from '../typeorm/lock-processes.js';
-import type { SqlType } from '../typeorm/sql-backend.js';
+import { LockProcesses, type SqlType } from '../typeorm/sql-backend.js';
 import { until } from '../until.js';
 
 const KINDS = [SqlRowLockProvider, SqlAdvisoryLockProvider];
@@ -91,7 +90,6 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
     admin = await connect(server.url);
   }, 60_000);
   beforeEach(() => allowWrites(admin, server.url));
-  afterEach(() => processes.stop());
   afterAll(async () => {
     await admin.end();
     await server.stop();
@@ -225,7 +223,6 @@ describe.each<SqlType>(['mariadb', 'postgres'])('where the address leads to anot
     servers.push(...(await Promise.all([start(), start()])));
     wire = await startTcpProxy(servers[0]!.port);
   }, 60_000);
-  afterEach(() => processes.stop());
   afterAll(async () => {
     await wire.close();
     await Promise.all(servers.map((server) => server.stop()));

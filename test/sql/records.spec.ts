@@ -1,11 +1,12 @@
 import { type VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { type RowLockBackend } from '../../lib/providers/sql/session-lock-backends.js';
 import { jest } from '@jest/globals';
-import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
-import type { LockBackend, LockProvider, RecordStore, StoredRecord } from '../../lib/api/lock-provider.js';
+import { LockConfigError } from '../../lib/api/errors.js';
+import type { Grant, LockBackend, LockProvider, RecordStore, StoredRecord } from '../../lib/api/lock-provider.js';
 import { leasesAndInstancesOf, recordNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
 import { contextFor } from '../backend-context.js';
+import { requestFor } from '../direct-backend.js';
 import { SqlBackend, TABLE } from '../typeorm/sql-backend.js';
 import { until } from '../until.js';
 
@@ -13,16 +14,12 @@ const DAY_IN_MICROSECONDS = 86_400_000_000;
 
 describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
   const value = type === 'mariadb' ? '?' : '$1';
-  let backend: SqlBackend;
+  const backend = SqlBackend.forTests(type);
   const started: LockBackend[] = [];
 
-  beforeAll(async () => {
-    backend = await SqlBackend.start(type);
-  }, 60_000);
   afterEach(async () => {
     await Promise.all(started.splice(0).map((each) => each.close()));
   });
-  afterAll(() => backend.stop());
 
   async function start(provider: LockProvider, namespace = 'shop'): Promise<LockBackend & { records: RecordStore }> {
     const made = provider.createBackend(contextFor([], { namespace }));
@@ -53,19 +50,36 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     expect(await valueOf(advisory!.records.read('shared'))).toBe('b');
   });
 
-  it('wait for a transaction that prevents their row', async () => {
-    const { records } = await start(await kinds.version());
+  it.each<[string, () => Promise<() => Promise<object>>, object]>([
+    [
+      'record',
+      async () => {
+        const { records } = await start(await kinds.version());
+        return () => records.replace('in the way', null, 'a');
+      },
+      { value: 'a' },
+    ],
+    [
+      'fencing counter',
+      async () => {
+        const locks = await start(await backend.advisory({ fencing: true }));
+        return () => locks.acquire(requestFor('in the way', 'one')) as Promise<Grant>;
+      },
+      { fencingToken: expect.any(BigInt) as bigint },
+    ],
+  ])('a %s waits for a transaction that prevents its row', async (_, prepare, answer) => {
+    const write = await prepare();
     const other = backend.admin.createQueryRunner();
     await other.startTransaction('REPEATABLE READ');
     // On MariaDB it also locks the gaps between the rows.
     await other.query(`SELECT name FROM ${TABLE} FOR UPDATE`);
     const created = jest.spyOn(LockTable.prototype, 'createRow');
     try {
-      const replaced = records.replace('in the way', null, 'a');
+      const written = write();
       await until(() => created.mock.results.length > 0, 'it creates its row');
       expect(await created.mock.results[0]?.value).toBe(type === 'postgres');
       await other.rollbackTransaction();
-      expect(await valueOf(replaced)).toBe('a');
+      expect(await written).toMatchObject(answer);
     } finally {
       created.mockRestore();
       await other.release();
@@ -112,25 +126,6 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
       const row = recordNameOf('shop', 'run', name);
       expect([row, row > first && row < last]).toEqual([row, false]);
     }
-  });
-
-  it('a write whose answer is lost is done, and finds itself', async () => {
-    const provider = await backend.leases({ commandTimeout: '1s' });
-    const { records } = await start(provider);
-    await records.replace('lost', null, 'a');
-    const wire = backend.wireOf(provider)!;
-    wire.holdReplies();
-    await expect(records.replace('lost', 'a', 'b')).rejects.toThrow(LockUnavailableError);
-    wire.passReplies();
-    await until(
-      () =>
-        records.replace('lost', 'a', 'b').then(
-          ({ value: found }) => found === 'b',
-          () => false,
-        ),
-      'it is back',
-    );
-    expect(await valueOf(records.replace('lost', 'a', 'c'))).toBe('b');
   });
 
   it('a row that somebody else has written is named, and its remedy', async () => {

@@ -5,12 +5,12 @@ import pg from 'pg';
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
-import { LockManager } from '../../lib/core/lock-manager.js';
 import { REFUSAL_RETRIED_FOR } from '../../lib/core/toolkit/retryable.js';
 import { SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import { installed } from '../servers/server-process.mjs';
 import { type SqlServer, startMariaDb, startPostgres } from '../servers/sql-server.mjs';
+import { LockProcesses } from '../typeorm/sql-backend.js';
 import { until } from '../until.js';
 
 const failureOf = (work: Promise<unknown>): Promise<unknown> =>
@@ -150,79 +150,64 @@ const onMariaDb: Readonly<Record<string, Way>> = {
 const onDataSource = (options: DataSourceOptions): LockProvider =>
   new TypeOrmVersionLockProvider({ dataSource: new DataSource(options), synchronize });
 
+type Query = (token: string) => Promise<unknown>;
+
 describe('a password that is rotated', () => {
+  const processes = new LockProcesses();
   let tokens = 0;
+  const nextToken = () => `token-${(tokens += 1)}`;
+
+  /** An application that has locked by the first token. */
+  async function start(way: Way, { url }: SqlServer, rotate: Query) {
+    const { hostname: host, port, pathname } = new URL(url);
+    const token = new Token(nextToken());
+    await rotate(token.text);
+    const address = { host, port: Number(port), database: pathname.slice(1), user: 'app' };
+    const locks = await processes.start(way(address, token));
+    await locks.withLock('k', () => undefined);
+    return { token, locks };
+  }
 
   /** Rotates the token, ends all connections, and locks again. */
-  async function locksAfter(
-    way: Way,
-    { url }: SqlServer,
-    rotate: (token: string) => Promise<unknown>,
-    end: () => Promise<unknown>,
-  ): Promise<void> {
-    const { hostname: host, port, pathname } = new URL(url);
-    const token = new Token(`token-${(tokens += 1)}`);
+  async function locksAfter(way: Way, server: SqlServer, rotate: Query, end: () => Promise<unknown>): Promise<void> {
+    const { token, locks } = await start(way, server, rotate);
+    token.text = nextToken();
     await rotate(token.text);
-    const provider = way({ host, port: Number(port), database: pathname.slice(1), user: 'app' }, token);
-    const locks = new LockManager({ providers: { sql: provider } });
-    await locks.start();
-    try {
-      await locks.withLock('k', () => undefined);
-      token.text = `token-${(tokens += 1)}`;
-      await rotate(token.text);
-      token.asked = 0;
-      await end();
-      expect(await locks.withLock('k', () => 'done')).toBe('done');
-      expect(token.asked).toBeGreaterThan(0);
-    } finally {
-      await locks.stop();
-    }
+    token.asked = 0;
+    await end();
+    expect(await locks.withLock('k', () => 'done')).toBe('done');
+    expect(token.asked).toBeGreaterThan(0);
   }
 
   /** Rotates the token at the server alone, ends all connections, and asks until the server is certainly right. */
-  async function refusedAfter(
-    way: Way,
-    { url }: SqlServer,
-    rotate: (token: string) => Promise<unknown>,
-    end: () => Promise<unknown>,
-  ): Promise<void> {
-    const { hostname: host, port, pathname } = new URL(url);
-    const token = new Token(`token-${(tokens += 1)}`);
-    await rotate(token.text);
-    const provider = way({ host, port: Number(port), database: pathname.slice(1), user: 'app' }, token);
-    const locks = new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
-    await locks.start();
-    try {
-      await locks.withLock('k', () => undefined);
-      // Its caller has the new one before the time is over: it waits as through an outage.
-      const next = `token-${(tokens += 1)}`;
-      await rotate(next);
-      await end();
-      const first = await failureOf(locks.acquire('k', { wait: 0 }));
-      expect(first).toBeInstanceOf(LockUnavailableError);
-      expect(String(first)).toMatch(
-        /rejected the login, which it previously accepted: .*Check the username and password/,
-      );
-      expect(String(first)).not.toContain('token-');
-      const waiter = locks.withLock('k', () => 'done', { wait: '1m' });
-      token.asked = 0;
-      await until(() => token.asked > 0, 'it is asked again');
-      token.text = next;
-      expect(await waiter).toBe('done');
+  async function refusedAfter(way: Way, server: SqlServer, rotate: Query, end: () => Promise<unknown>): Promise<void> {
+    const { token, locks } = await start(way, server, rotate);
+    // Its caller has the new one before the time is over: it waits as through an outage.
+    const next = nextToken();
+    await rotate(next);
+    await end();
+    const first = await failureOf(locks.acquire('k', { wait: 0 }));
+    expect(first).toBeInstanceOf(LockUnavailableError);
+    expect(String(first)).toMatch(
+      /rejected the login, which it previously accepted: .*Check the username and password/,
+    );
+    expect(String(first)).not.toContain('token-');
+    const waiter = locks.withLock('k', () => 'done', { wait: '1m' });
+    token.asked = 0;
+    await until(() => token.asked > 0, 'it is asked again');
+    token.text = next;
+    expect(await waiter).toBe('done');
 
-      const last = `token-${(tokens += 1)}`;
-      await rotate(last);
-      await end();
-      const began = performance.now();
-      const error = await failureOf(locks.acquire('k', { wait: '10m' }));
-      expect(error).toBeInstanceOf(LockConfigError);
-      expect(error).toMatchObject({ refused: true, provider: 'sql', key: 'k' });
-      expect(performance.now() - began).toBeGreaterThan(REFUSAL_RETRIED_FOR * 0.9);
-      token.text = last;
-      expect(await locks.withLock('k', () => 'done')).toBe('done');
-    } finally {
-      await locks.stop();
-    }
+    const last = nextToken();
+    await rotate(last);
+    await end();
+    const began = performance.now();
+    const error = await failureOf(locks.acquire('k', { wait: '10m' }));
+    expect(error).toBeInstanceOf(LockConfigError);
+    expect(error).toMatchObject({ refused: true, provider: 'sql', key: 'k' });
+    expect(performance.now() - began).toBeGreaterThan(REFUSAL_RETRIED_FOR * 0.9);
+    token.text = last;
+    expect(await locks.withLock('k', () => 'done')).toBe('done');
   }
 
   describe('is asked for at each connection to Postgres, by', () => {
@@ -245,17 +230,16 @@ describe('a password that is rotated', () => {
       await server.stop();
     });
 
-    it.each(Object.entries(onPostgres))('%s', async (_, way) => {
-      const rotate = (token: string) => admin.query(`ALTER USER app PASSWORD '${token}'`);
-      const end = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'`;
-      await locksAfter(way, server, rotate, () => admin.query(end));
-    });
+    const rotate = (token: string) => admin.query(`ALTER USER app PASSWORD '${token}'`);
+    const end = () => admin.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'`);
 
-    it('and is an outage for 10 s while it is refused, then a refusal, and accepted at any time', async () => {
-      const rotate = (token: string) => admin.query(`ALTER USER app PASSWORD '${token}'`);
-      const end = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'`;
-      await refusedAfter(onPostgres['a getter']!, server, rotate, () => admin.query(end));
-    }, 120_000);
+    it.each(Object.entries(onPostgres))('%s', (_, way) => locksAfter(way, server, rotate, end));
+
+    it(
+      'and is an outage for 10 s while it is refused, then a refusal, and accepted at any time',
+      () => refusedAfter(onPostgres['a getter']!, server, rotate, end),
+      120_000,
+    );
   });
 
   describe('is asked for at each connection to MariaDB, by', () => {
@@ -274,17 +258,18 @@ describe('a password that is rotated', () => {
       await server.stop();
     });
 
-    it.each(Object.entries(onMariaDb))('%s', async (name, way) => {
-      const other = name.includes('plugin') ? `ed25519 USING PASSWORD('another') OR` : '';
-      const rotate = (token: string) =>
-        admin.query(`ALTER USER app IDENTIFIED VIA ${other} mysql_native_password USING PASSWORD('${token}')`);
-      await locksAfter(way, server, rotate, () => admin.query('KILL USER app'));
-    });
+    const rotateBeside = (other: string) => (token: string) =>
+      admin.query(`ALTER USER app IDENTIFIED VIA ${other} mysql_native_password USING PASSWORD('${token}')`);
+    const end = () => admin.query('KILL USER app');
 
-    it('and is an outage for 10 s while it is refused, then a refusal, and accepted at any time', async () => {
-      const rotate = (token: string) =>
-        admin.query(`ALTER USER app IDENTIFIED VIA mysql_native_password USING PASSWORD('${token}')`);
-      await refusedAfter(onMariaDb['a getter']!, server, rotate, () => admin.query('KILL USER app'));
-    }, 120_000);
+    it.each(Object.entries(onMariaDb))('%s', (name, way) =>
+      locksAfter(way, server, rotateBeside(name.includes('plugin') ? `ed25519 USING PASSWORD('another') OR` : ''), end),
+    );
+
+    it(
+      'and is an outage for 10 s while it is refused, then a refusal, and accepted at any time',
+      () => refusedAfter(onMariaDb['a getter']!, server, rotateBeside(''), end),
+      120_000,
+    );
   });
 });

@@ -2,8 +2,8 @@ import pg from 'pg';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { SqlAdvisoryLockProvider, SqlRowLockProvider, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
-import { LockProcesses } from '../typeorm/lock-processes.js';
 import { describeUnless } from '../unless.js';
+import { LockProcesses } from '../typeorm/sql-backend.js';
 
 const kinds = [SqlVersionLockProvider, SqlRowLockProvider, SqlAdvisoryLockProvider];
 // Every account may call the function that identifies a server, unless an operator revokes that.
@@ -16,7 +16,6 @@ const TEST_TIMEOUT = 180_000;
 const ONE_ADDRESS = process.platform === 'linux' ? undefined : 'only Linux has more loopback addresses than one';
 
 const processes = new LockProcesses();
-afterEach(() => processes.stop());
 
 /** A configuration whose connections reach these places in turn. */
 const inTurn = (

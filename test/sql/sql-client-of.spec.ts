@@ -1,17 +1,17 @@
 import type { Readable } from 'node:stream';
-import knex from 'knex';
+import knex, { type Knex } from 'knex';
 import { Kysely, MysqlDialect, PostgresDialect } from 'kysely';
-import type { Connection } from 'mysql2';
+import { type Connection, createPool, type Pool } from 'mysql2';
 import type { PoolClient } from 'pg';
 import QueryStream from 'pg-query-stream';
 import { LockConfigError, LockLostError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
-import type { LockManager } from '../../lib/core/lock-manager.js';
-import { sqlClientOf } from '../../lib/providers/sql/index.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import { sqlClientOf, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { entityManagerOf } from '../../lib/providers/typeorm/index.js';
-import { LockProcesses } from '../typeorm/lock-processes.js';
-import { NUMBERS, SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
-import { depositByDrizzle } from './drizzle.mjs';
+import { LockProcesses, NUMBERS, SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
+import { depositByDrizzle, fencedWriteByDrizzle } from './drizzle.mjs';
+import { type SqlServer, startMySqlOrMariaDb } from '../servers/sql-server.mjs';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 
@@ -81,7 +81,7 @@ async function byKnex(client: string, lock: Lock, amount: number): Promise<numbe
 
 describe.each(databases)('sqlClientOf on %s', (type) => {
   const processes = new LockProcesses();
-  let backend: SqlBackend;
+  const backend = SqlBackend.forTests(type);
   let locks: LockManager;
   const balance = async () => {
     const [row] = await backend.admin.query<{ balance: number }[]>('SELECT balance FROM account WHERE id = 1');
@@ -91,7 +91,6 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
   const [, plain] = deposits[0]!;
 
   beforeAll(async () => {
-    backend = await SqlBackend.start(type);
     await backend.admin.query('CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)');
     await backend.admin.query('INSERT INTO account (id, balance) VALUES (1, 0)');
   }, 60_000);
@@ -99,8 +98,6 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
     await backend.admin.query('UPDATE account SET balance = 10');
     locks = await processes.start(await backend.rows());
   });
-  afterEach(() => processes.stop());
-  afterAll(() => backend.stop());
 
   it.each(deposits)('%s writes in the transaction of the lock', async (_, deposit) => {
     await locks.withLock('account:1', async (lock) => {
@@ -216,5 +213,65 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
     const leases = await processes.start(await backend.leases());
     await using lease = await leases.acquire('account:1');
     expect(() => sqlClientOf(lease)).toThrow(LockConfigError);
+  });
+});
+
+// The statements that docs/fencing.md shows for Postgres, with mysql2.
+describe('a fenced write', () => {
+  let server: SqlServer;
+  let pool: Pool;
+  let query: Knex;
+  let kysely: Kysely<{ fenced: { id: number; balance: number; fence: bigint | null } }>;
+  let locks: LockManager;
+
+  beforeAll(async () => {
+    server = await startMySqlOrMariaDb();
+    const uri = server.url.replace(/^mariadb:/, 'mysql:');
+    pool = createPool({ uri });
+    query = knex({ client: 'mysql2', connection: uri });
+    kysely = new Kysely({ dialect: new MysqlDialect({ pool: createPool({ uri }) }) });
+    locks = new LockManager({ providers: { sql: new SqlVersionLockProvider({ url: server.url, synchronize: true }) } });
+    await locks.start();
+    await query.raw('CREATE TABLE fenced (id INT PRIMARY KEY, balance INT NOT NULL, fence BIGINT NULL)');
+  }, 60_000);
+  beforeEach(async () => {
+    await query.raw('REPLACE INTO fenced VALUES (1, 0, NULL)');
+  });
+  afterAll(async () => {
+    await locks.stop();
+    await Promise.all([query.destroy(), kysely.destroy(), pool.promise().end()]);
+    await server.stop();
+  });
+
+  const writes: Record<string, (balance: number, fence: bigint) => Promise<boolean>> = {
+    Drizzle: (balance, fence) => fencedWriteByDrizzle(pool, balance, fence),
+    async Kysely(balance, fence) {
+      const { numUpdatedRows } = await kysely
+        .updateTable('fenced')
+        .set({ balance, fence })
+        .where('id', '=', 1)
+        .where((row) => row.or([row('fence', 'is', null), row('fence', '<=', fence)]))
+        .executeTakeFirstOrThrow();
+      return numUpdatedRows === 1n;
+    },
+    async Knex(balance, fence) {
+      const changed = await query('fenced')
+        .where({ id: 1 })
+        .where((row) => void row.whereNull('fence').orWhere('fence', '<=', String(fence)))
+        .update({ balance, fence: String(fence) });
+      return changed === 1;
+    },
+  };
+
+  it.each(Object.entries(writes))('%s refuses a late write with mysql2, and no other', async (_, write) => {
+    const late = await locks.acquire('account:1');
+    await locks.admin.forceRelease('account:1');
+    const next = await locks.acquire('account:1');
+    expect(await write(1, next.fencingToken!)).toBe(true);
+    expect(await write(1, next.fencingToken!)).toBe(true); // changes nothing
+    expect(await write(2, late.fencingToken!)).toBe(false);
+    await next.release();
+    const [row] = await query<{ balance: number }>('fenced').select('balance');
+    expect(row).toEqual({ balance: 1 });
   });
 });

@@ -1,7 +1,6 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
-import { LockManager } from '../../lib/core/lock-manager.js';
 import {
   SqlAdvisoryLockProvider,
   SqlRowLockProvider,
@@ -9,7 +8,12 @@ import {
   type SqlVersionLockProviderOptions,
 } from '../../lib/providers/sql/index.js';
 import { contextFor } from '../backend-context.js';
-import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
+import { LockProcesses, SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
+import { jest } from '@jest/globals';
+import pg from 'pg';
+import type { LockManager } from '../../lib/core/lock-manager.js';
+import { createTableSql } from '../../lib/providers/sql/table/lock-schema.js';
+import { type SqlServer, startPostgres } from '../servers/sql-server.mjs';
 
 /** How many commands of a client begin in these bytes, which are whole messages: a client sends one when the last was answered. */
 const commandsIn = {
@@ -29,7 +33,7 @@ const commandsIn = {
   },
 };
 
-/** A wire to a server on which the commands of the clients are counted, from `count` on. */
+/** A wire to a server on which the commands of the clients are counted, from `fewest` on. */
 class CountingWire {
   #commands: number | undefined;
   readonly #sockets = new Set<Socket>();
@@ -66,10 +70,15 @@ class CountingWire {
     return (this.listener.address() as AddressInfo).port;
   }
 
-  async count(work: () => Promise<void>): Promise<number> {
-    this.#commands = 0;
-    await work();
-    return this.#commands;
+  /** The fewest commands of three rounds: what a provider does at its start, or in the background, only adds to one. */
+  async fewest(work: () => Promise<void>): Promise<number> {
+    let fewest = Infinity;
+    for (let round = 0; round < 3; round += 1) {
+      this.#commands = 0;
+      await work();
+      fewest = Math.min(fewest, this.#commands);
+    }
+    return fewest;
   }
 
   close(): void {
@@ -87,37 +96,33 @@ const KINDS: readonly [kind: string, statements: number, of: (options: Options) 
 ];
 
 describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', (type) => {
-  let backend: SqlBackend;
+  const backend = SqlBackend.forTests(type);
   let wire: CountingWire;
 
   beforeAll(async () => {
-    backend = await SqlBackend.start(type);
     wire = await CountingWire.to(type, backend.server.port);
-  }, 60_000);
-  afterAll(async () => {
-    wire.close();
-    await backend.stop();
   });
+  afterAll(() => wire.close());
 
-  it('a record costs one to be read, and one to be replaced', async () => {
+  const processes = new LockProcesses();
+  const options = (): Options => {
     const url = new URL(backend.server.url);
     url.port = String(wire.port);
-    const options = { url: url.toString(), synchronize: true, commandTimeout: '10s' } as const;
-    const provider = new SqlVersionLockProvider(options).createBackend(contextFor());
+    return { url: url.toString(), synchronize: true, commandTimeout: '10s' };
+  };
+
+  it('a record costs one to be read, and one to be replaced', async () => {
+    const provider = new SqlVersionLockProvider(options()).createBackend(contextFor());
     await provider.connect();
     const records = provider.records!;
     try {
       await records.replace('job', null, '0');
-      const counts: number[] = [];
-      for (let round = 0; round < 3; round += 1) {
-        const runs = async () => {
-          const { value } = await records.read('job');
-          for (let run = 0; run < 20; run += 1)
-            await records.replace('job', run === 0 ? value : String(run), String(run + 1));
-        };
-        counts.push(await wire.count(runs));
-      }
-      expect(Math.min(...counts)).toBe(21);
+      const runs = async () => {
+        const { value } = await records.read('job');
+        for (let run = 0; run < 20; run += 1)
+          await records.replace('job', run === 0 ? value : String(run), String(run + 1));
+      };
+      expect(await wire.fewest(runs)).toBe(21);
       expect((await records.read('job')).value).toBe('20');
     } finally {
       await provider.close();
@@ -125,44 +130,126 @@ describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', 
   });
 
   it.each(KINDS)('a %s lock that is free costs %i', async (_, statements, providerOf) => {
-    const url = new URL(backend.server.url);
-    url.port = String(wire.port);
-    const provider = providerOf({ url: url.toString(), synchronize: true, commandTimeout: '10s' });
-    const locks = new LockManager({ providers: { sql: provider } });
-    await locks.start();
-    try {
-      const lease = provider instanceof SqlVersionLockProvider ? '10m' : undefined;
-      const cycle = () => locks.withLock('order', () => undefined, { lease });
-      await cycle();
-      const counts: number[] = [];
-      for (let round = 0; round < 3; round += 1) {
-        const cycles = async () => {
-          for (let number = 0; number < 20; number += 1) await cycle();
-        };
-        counts.push(await wire.count(cycles));
-      }
-      // What the provider does at its start, or in the background, only adds to a round.
-      expect(Math.min(...counts)).toBe(20 * statements);
-    } finally {
-      await locks.stop();
-    }
+    const provider = providerOf(options());
+    const locks = await processes.start(provider);
+    const lease = provider instanceof SqlVersionLockProvider ? '10m' : undefined;
+    const cycle = () => locks.withLock('order', () => undefined, { lease });
+    await cycle();
+    const cycles = async () => {
+      for (let number = 0; number < 20; number += 1) await cycle();
+    };
+    expect(await wire.fewest(cycles)).toBe(20 * statements);
   });
 
   it('20 free keys of a version lock cost one look, a claim each and one release', async () => {
-    const url = new URL(backend.server.url);
-    url.port = String(wire.port);
-    const options = { url: url.toString(), synchronize: true, commandTimeout: '10s' } as const;
-    const locks = new LockManager({ providers: { sql: new SqlVersionLockProvider(options) } });
-    await locks.start();
-    try {
-      const keys = Array.from({ length: 20 }, (_, index) => `stock:${String(index).padStart(2, '0')}`);
-      const cycle = () => locks.withLock(keys, () => undefined, { lease: '10m' });
-      await cycle();
-      const counts: number[] = [];
-      for (let round = 0; round < 3; round += 1) counts.push(await wire.count(cycle));
-      expect(Math.min(...counts)).toBe(1 + 20 + 1);
-    } finally {
-      await locks.stop();
+    const locks = await processes.start(new SqlVersionLockProvider(options()));
+    const keys = Array.from({ length: 20 }, (_, index) => `stock:${String(index).padStart(2, '0')}`);
+    const cycle = () => locks.withLock(keys, () => undefined, { lease: '10m' });
+    await cycle();
+    expect(await wire.fewest(cycle)).toBe(1 + 20 + 1);
+  });
+});
+
+/** With the driver's own record of the statements that its server knows. */
+type Client = pg.Client & { readonly connection: { parsedStatements: Record<string, string> } };
+
+describe('a prepared statement of Postgres that does not fit any more', () => {
+  const processes = new LockProcesses();
+  const clients: Client[] = [];
+  let server: SqlServer;
+  let admin: pg.Client;
+
+  beforeAll(async () => {
+    server = await startPostgres();
+    admin = new pg.Client(server.url);
+    await admin.connect();
+    const { connect } = pg.Client.prototype;
+    const connectAndKeep = function (this: Client): unknown {
+      clients.push(this);
+      return Reflect.apply(connect, this, []);
+    };
+    jest.spyOn(pg.Client.prototype, 'connect').mockImplementation(connectAndKeep);
+  }, 60_000);
+  // The purge of a start opens a session that may end at any moment, so another process is to be at it.
+  beforeEach(async () => {
+    await admin.query(createTableSql('postgres', 'distributed_lock'));
+    await admin.query(
+      `INSERT INTO distributed_lock (name, holder, expires) VALUES ('test#purge', 'another', 9000000000000000)`,
+    );
+  });
+  afterEach(async () => {
+    clients.length = 0;
+    await admin.query('DROP TABLE IF EXISTS distributed_lock');
+  });
+  afterAll(async () => {
+    jest.restoreAllMocks();
+    await admin.end();
+    await server.stop();
+  });
+
+  const options = () => ({ url: server.url, synchronize: true, fencing: true, commandTimeout: '10s' });
+  const kinds: readonly [kind: string, provider: () => LockProvider][] = [
+    ['version', () => new SqlVersionLockProvider(options())],
+    ['row', () => new SqlRowLockProvider(options())],
+    ['advisory', () => new SqlAdvisoryLockProvider(options())],
+  ];
+
+  /** No attempt waits, and each is granted. Resolves to the failures that were repeated. */
+  async function useAll(locks: LockManager): Promise<unknown[]> {
+    const failures: unknown[] = [];
+    const note = (event: unknown) => failures.push(event);
+    locks.events.on('unavailable', note);
+    for (let round = 0; round < 3; round += 1) {
+      await Promise.all(
+        ['a', 'b', 'c', 'd', 'e'].map(async (key) => {
+          const lock = await locks.acquire(key, { wait: 0 });
+          expect(lock.fencingToken).toBeGreaterThan(0n);
+          expect(await lock.release()).toBe('released');
+        }),
+      );
     }
+    locks.events.off('unavailable', note);
+    return failures;
+  }
+
+  const CHANGES: readonly [change: string, make: () => Promise<unknown>][] = [
+    ['columns get other types', () => admin.query(ALTER)],
+    ['a column is added', () => admin.query('ALTER TABLE distributed_lock ADD COLUMN note text')],
+    ['the table is made again', () => admin.query('ALTER TABLE distributed_lock RENAME TO old; ' + COPY)],
+    ['the server forgets all', () => onAll((client) => client.query('DEALLOCATE ALL'))],
+    ['others have its name', () => onAll((client) => (client.connection.parsedStatements = {}))],
+  ];
+  const ALTER =
+    'ALTER TABLE distributed_lock ALTER COLUMN holder TYPE varchar(64), ALTER COLUMN token TYPE numeric, ' +
+    'ALTER COLUMN name TYPE varchar(300) COLLATE "C", ALTER COLUMN holders TYPE varchar';
+  const COPY =
+    'CREATE TABLE distributed_lock (LIKE old INCLUDING ALL); INSERT INTO distributed_lock SELECT * FROM old; DROP TABLE old';
+  const onAll = (work: (client: Client) => unknown) => Promise.all(clients.map(work));
+
+  describe.each(CHANGES)('because %s', (change, make) => {
+    it.each(kinds)('fails no %s lock', async (kind, provider) => {
+      const locks = await processes.start(provider());
+      await useAll(locks);
+      // A session whose statements are gone may have lost its locks, and ends.
+      const isReset = change === 'the server forgets all' && kind !== 'version';
+      // A row lock that is held keeps the table as it is.
+      const mayHold = kind !== 'row' && !isReset;
+      const held = mayHold ? await locks.acquire('held') : undefined;
+      await make();
+      await held?.extend();
+      const failures = await useAll(locks);
+      if (!isReset) expect(failures).toEqual([]);
+      expect(await held?.release()).toBe(mayHold ? 'released' : undefined);
+    });
+  });
+
+  it('and whose session was reset, ends that session: its advisory locks are gone', async () => {
+    const [locks, others] = [await processes.start(kinds[2]![1]()), await processes.start(kinds[2]![1]())];
+    const held = await locks.acquire('held');
+    await onAll((client) => client.query('DISCARD ALL'));
+    await (await others.acquire('held')).release();
+    await (await locks.acquire('b')).release();
+    expect(held.isHeld()).toBe(false);
+    expect(await held.release()).toBe('lost');
   });
 });

@@ -5,8 +5,8 @@ import { SqlAdvisoryLockProvider, SqlRowLockProvider, SqlVersionLockProvider } f
 import { leaseNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { type PostgresStandby, type SqlServer, startPostgres, startPostgresStandby } from '../servers/sql-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
-import { LockProcesses } from '../typeorm/lock-processes.js';
 import { TIMEOUT, until } from '../until.js';
+import { LockProcesses } from '../typeorm/sql-backend.js';
 
 const KEY = 'order:7';
 // A statement that waits for the standby is given up after this time, so that the key is asked for again.
@@ -28,7 +28,6 @@ describe('a synchronous standby of Postgres', () => {
     standby = await startPostgresStandby(primary, { sourcePort: link.port });
   }, 120_000);
   afterEach(async () => {
-    await processes.stop();
     await Promise.all([link.close(), address.close(), standby.stop(), primary.stop()]);
   });
 

@@ -1,6 +1,5 @@
 import { type DataSource, EntitySchema } from 'typeorm';
-import { LockProcesses } from './lock-processes.js';
-import { SqlBackend, type SqlType } from './sql-backend.js';
+import { LockProcesses, SqlBackend, type SqlType } from './sql-backend.js';
 
 export interface Account {
   id: number;
@@ -34,7 +33,6 @@ export class AccountsRig {
       ]);
     }, 60_000);
     afterEach(async () => {
-      await this.processes.stop();
       await this.#run([...cleanUp, 'UPDATE account SET balance = 0']);
     });
     afterAll(async () => {

@@ -1,30 +1,17 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { LockProvider } from '../../lib/api/lock-provider.js';
-import { LockManager } from '../../lib/core/lock-manager.js';
-import {
-  TypeOrmAdvisoryLockProvider,
-  TypeOrmRowLockProvider,
-  type TypeOrmRowLockProviderOptions,
-  TypeOrmVersionLockProvider,
-} from '../../lib/providers/typeorm/index.js';
-import { LockProcesses } from './lock-processes.js';
-import { SqlBackend } from './sql-backend.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
+import type { TypeOrmRowLockProviderOptions } from '../../lib/providers/typeorm/index.js';
+import { LockProcesses, SqlBackend } from './sql-backend.js';
 
 // The limit that a provider has unless it is given another one.
 const MAX_CONNECTIONS = 10;
 
 describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (type) => {
-  let backend: SqlBackend;
+  const backend = SqlBackend.forTests(type);
   const processes = new LockProcesses();
   const rows = async (options: Partial<TypeOrmRowLockProviderOptions> = {}) =>
     processes.start(await backend.provider(options));
   const advisory = async () => processes.start(await backend.advisoryProvider());
-
-  beforeAll(async () => {
-    backend = await SqlBackend.start(type);
-  }, 60_000);
-  afterEach(() => processes.stop());
-  afterAll(() => backend.stop());
 
   /** Resolves when so many callers have come. */
   function gathering(size: number): () => Promise<void> {
@@ -169,50 +156,4 @@ describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (t
     const [row] = await backend.admin.query<{ Value: string }[]>(`SHOW GLOBAL STATUS LIKE 'Aborted_clients'`);
     return Number(row!.Value);
   }
-});
-
-describe('applications with one provider', () => {
-  let backend: SqlBackend;
-
-  beforeAll(async () => {
-    backend = await SqlBackend.start('mariadb');
-  }, 60_000);
-
-  afterAll(async () => {
-    await backend.stop();
-  });
-
-  // A busy machine answers a statement late, which must not look like an outage.
-  const common = () => ({ dataSource: backend.source(), synchronize: true, commandTimeout: '10s' });
-
-  it.each<[string, () => LockProvider]>([
-    ['row locks', () => new TypeOrmRowLockProvider({ ...common(), fencing: true })],
-    ['version locks', () => new TypeOrmVersionLockProvider(common())],
-    ['advisory locks', () => new TypeOrmAdvisoryLockProvider({ ...common(), fencing: true })],
-  ])(
-    'one provider of %s serves several applications, at the same time and one after the other',
-    async (_, make) => {
-      const provider = make();
-      const managers: LockManager[] = [];
-      const start = async () => {
-        const locks = new LockManager({ providers: { sql: provider }, defaults: { wait: '1m' }, shutdownGrace: 0 });
-        managers.push(locks);
-        await locks.start();
-        return locks;
-      };
-      const [first, second] = [await start(), await start()];
-      const held = await first.acquire('order');
-      expect(await second.tryAcquire('order')).toBeNull();
-      await first.stop();
-      expect(held.isHeld()).toBe(false);
-      const lock = await second.acquire('order');
-      expect(lock.fencingToken).toBeGreaterThan(held.fencingToken!);
-      const third = await start();
-      expect(await third.tryAcquire('order')).toBeNull();
-      expect(await lock.release()).toBe('released');
-      await (await third.acquire('order')).release();
-      await Promise.all(managers.map((locks) => locks.stop()));
-    },
-    60_000,
-  );
 });

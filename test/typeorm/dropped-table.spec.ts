@@ -4,7 +4,6 @@ import pg from 'pg';
 import { type DataSource } from 'typeorm';
 import { LockConfigError } from '../../lib/api/errors.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
-import { LockManager } from '../../lib/core/lock-manager.js';
 import {
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,
@@ -13,7 +12,7 @@ import {
 import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
 import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
 import { contextFor } from '../backend-context.js';
-import { casStoreOf, SqlBackend, type SqlType } from './sql-backend.js';
+import { casStoreOf, LockProcesses, SqlBackend, type SqlType } from './sql-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 const patient = { synchronize: true, commandTimeout: '10s' } as const;
@@ -33,24 +32,11 @@ function textOf(statement: unknown): string {
 }
 
 describe.each(databases)('a table that is dropped on %s', (type) => {
-  let backend: SqlBackend;
-  const managers: LockManager[] = [];
-
-  beforeAll(async () => {
-    backend = await SqlBackend.start(type);
-  }, 60_000);
-  afterEach(() => Promise.all(managers.splice(0).map((manager) => manager.stop())));
-  afterAll(() => backend.stop());
-
-  async function start(provider: LockProvider): Promise<LockManager> {
-    const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', shutdownGrace: 0 });
-    managers.push(locks);
-    await locks.start();
-    return locks;
-  }
+  const backend = SqlBackend.forTests(type);
+  const processes = new LockProcesses();
 
   it.each(KINDS)('is created again for %s locks, also by many callers in the same moment', async (_, providerOf) => {
-    const locks = await start(providerOf(backend.source()));
+    const locks = await processes.start(providerOf(backend.source()));
     const before = await locks.acquire('known');
     const token = before.fencingToken;
     await before.release();
@@ -62,7 +48,7 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
   });
 
   it('is created again for limited locks and records', async () => {
-    const locks = await start(KINDS[0]![1](backend.source()));
+    const locks = await processes.start(KINDS[0]![1](backend.source()));
     await locks.withLock('limited', () => Promise.resolve(), { limit: 2 });
     const { records } = locks.admin.backend(VersionLockBackend);
     await records.replace('job', null, 'one');
@@ -76,7 +62,7 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
   });
 
   it('of a compare-and-set store is created again', async () => {
-    const store = casStoreOf(await start(KINDS[1]![1](backend.source())));
+    const store = casStoreOf(await processes.start(KINDS[1]![1](backend.source())));
     expect(await store.compareAndSet('leader', null, 'one')).toBe('one');
     await backend.admin.query('DROP TABLE distributed_lock');
     // It is not taken for the one that was expected.
@@ -85,7 +71,7 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
   });
 
   it('takes a lease that is held with it: its release and its renewal report the loss', async () => {
-    const locks = await start(KINDS[0]![1](backend.source()));
+    const locks = await processes.start(KINDS[0]![1](backend.source()));
     const lock = await locks.acquire('held', { lease: '1h' });
     const renewed = await locks.acquire('renewed', { lease: '1h' });
     await backend.admin.query('DROP TABLE distributed_lock');
@@ -135,7 +121,7 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
     async (_, providerOf) => {
       for (let number = 1; ; number += 1) {
         const { driver, hasDropped } = droppingBefore(number);
-        const locks = await start(providerOf(backend.source({ driver })));
+        const locks = await processes.start(providerOf(backend.source({ driver })));
         // A drop that ends only after the start would take the lock of the next line with it.
         if (!hasDropped()) break;
         await locks.withLock('a', () => Promise.resolve());
@@ -162,8 +148,8 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
 
   it('is named with a remedy without `synchronize`', async () => {
     for (const [, providerOf] of KINDS.slice(0, 2)) {
-      await start(providerOf(backend.source()));
-      const locks = await start(providerOf(backend.source(), { synchronize: false }));
+      await processes.start(providerOf(backend.source()));
+      const locks = await processes.start(providerOf(backend.source(), { synchronize: false }));
       await backend.admin.query('DROP TABLE distributed_lock');
       const refused = await locks.acquire('a').catch((error: unknown) => error);
       expect(refused).toBeInstanceOf(LockConfigError);

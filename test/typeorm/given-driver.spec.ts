@@ -17,7 +17,7 @@ import {
 } from '../../lib/providers/typeorm/index.js';
 import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
 import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
-import { LockProcesses } from './lock-processes.js';
+import { LockProcesses } from './sql-backend.js';
 
 const ROOT = join(import.meta.dirname, '../..');
 const PROVIDERS = [TypeOrmVersionLockProvider, TypeOrmRowLockProvider, TypeOrmAdvisoryLockProvider] as const;
@@ -63,7 +63,6 @@ describe.each(FAMILIES)('the driver of a DataSource on $name', ({ type, name, st
     url = server.url.replace(/^mariadb:/, 'mysql:');
   }, 60_000);
   afterEach(async () => {
-    await processes.stop();
     await Promise.all(sources.splice(0).map((source) => source.destroy()));
   });
   afterAll(() => server.stop());

@@ -1,6 +1,5 @@
 import { expect } from '@jest/globals';
 import { once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { DataSource, type QueryRunner } from 'typeorm';
 import { LockConfigError } from '../../lib/api/errors.js';
 import {
@@ -8,33 +7,32 @@ import {
   TypeOrmAdvisoryLockProvider,
   TypeOrmRowLockProvider,
 } from '../../lib/providers/typeorm/index.js';
-import { LockProcesses } from './lock-processes.js';
-import { SqlBackend, type SqlType } from './sql-backend.js';
+import { LockProcesses, SqlBackend } from './sql-backend.js';
 import { leaseRows, versionProvider } from './version-backend.js';
-import { hasMySql } from '../servers/sql-server.mjs';
+import { hasMySql, type SqlServer, startMySqlOrMariaDb } from '../servers/sql-server.mjs';
 import { itUnless } from '../unless.js';
+import type { Connection, RowDataPacket } from 'mysql2';
+import { type Connection as Admin, createConnection } from 'mysql2/promise';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
+import {
+  SqlAdvisoryLockProvider,
+  sqlClientOf,
+  SqlRowLockProvider,
+  SqlVersionLockProvider,
+} from '../../lib/providers/sql/index.js';
+import { until } from '../until.js';
 
 const processes = new LockProcesses();
 
-/** A server of its own, whose settings may be changed. */
-function serverOf(type: SqlType, options: readonly string[] = []): () => SqlBackend {
-  let backend: SqlBackend;
-  beforeAll(async () => {
-    backend = await SqlBackend.start(type, options);
-  }, 60_000);
-  afterEach(() => processes.stop());
-  afterAll(() => backend.stop());
-  return () => backend;
-}
-
 // What the server or the application sets for all its connections is none of a lock's.
 describe('settings of MySQL or MariaDB', () => {
-  const backend = serverOf('mariadb');
+  const backend = SqlBackend.forTests('mariadb');
   const LIMITS = ['idle_transaction_timeout', 'idle_readonly_transaction_timeout', 'idle_write_transaction_timeout'];
 
   /** Runs `work` on a server with these settings, of which connections that are there already know nothing. */
   async function set(settings: Record<string, number>, work: () => Promise<void>): Promise<void> {
-    const { admin } = backend();
+    const { admin } = backend;
     const names = Object.keys(settings);
     const [before] = await admin.query<Record<string, number>[]>(
       `SELECT ${names.map((name) => `@@GLOBAL.${name} AS ${name}`).join()}`,
@@ -50,9 +48,9 @@ describe('settings of MySQL or MariaDB', () => {
     async () => {
       await set(Object.fromEntries(LIMITS.map((name) => [name, 1])), async () => {
         // No heartbeat is due for as long as the test takes.
-        const locks = await processes.start(await backend().provider({ sessionGuard: '30s' }));
+        const locks = await processes.start(await backend.provider({ sessionGuard: '30s' }));
         await using lock = await locks.acquire('a');
-        const rival = await backend().source().initialize();
+        const rival = await backend.source().initialize();
         const runner: QueryRunner = rival.createQueryRunner();
         const connection = (await runner.connect()) as NodeJS.EventEmitter;
         const ended = once(connection, 'error');
@@ -74,29 +72,29 @@ describe('settings of MySQL or MariaDB', () => {
 
   it('with autocommit off a lease and a row are committed all the same', async () => {
     await set({ autocommit: 0 }, async () => {
-      const leases = await processes.start(await versionProvider(backend()));
+      const leases = await processes.start(await versionProvider(backend));
       await using lease = await leases.acquire('leased');
-      const [row] = await leaseRows(backend().admin, 'test');
+      const [row] = await leaseRows(backend.admin, 'test');
       expect(row).toMatchObject({ holder: lease.holder, token: lease.fencingToken });
-      const rows = await processes.start(await backend().provider({ fencing: true }));
+      const rows = await processes.start(await backend.provider({ fencing: true }));
       await using lock = await rows.acquire('locked');
       expect(lock.isHeld()).toBe(true);
     });
   });
 
   it('a quote in a key stays in it where a backslash is text', async () => {
-    const { admin } = backend();
+    const { admin } = backend;
     const [before] = await admin.query<{ mode: string }[]>('SELECT @@GLOBAL.sql_mode AS mode');
     await admin.query(`SET GLOBAL sql_mode = 'NO_BACKSLASH_ESCAPES,STRICT_TRANS_TABLES'`);
     try {
-      const locks = await processes.start(await versionProvider(backend()));
+      const locks = await processes.start(await versionProvider(backend));
       const key = `it's "quoted" \\ ', token = 7 -- `;
       await using lease = await locks.acquire(key);
       const listed: unknown[] = [];
       for await (const { key: each, fencingToken } of locks.admin.list({ prefix: "it's" }))
         listed.push([each, fencingToken]);
       expect(listed).toEqual([[key, lease.fencingToken]]);
-      const rows = await processes.start(await backend().provider());
+      const rows = await processes.start(await backend.provider());
       await using lock = await rows.acquire('locked');
       const mode = await entityManagerOf(lock).query<object[]>('SELECT @@sql_mode AS mode, ? AS value', [key]);
       expect(mode).toEqual([{ mode: expect.stringMatching(/STRICT_TRANS_TABLES$/), value: key }]);
@@ -107,14 +105,14 @@ describe('settings of MySQL or MariaDB', () => {
 });
 
 describe('a MySQL or MariaDB that undoes the whole transaction when a wait for a lock is over', () => {
-  const backend = serverOf('mariadb', ['--innodb-rollback-on-timeout=ON']);
+  const backend = SqlBackend.forTests('mariadb', ['--innodb-rollback-on-timeout=ON']);
 
   it('loses the lock in it, and writes nothing behind it', async () => {
-    const source = await backend().source().initialize();
+    const source = await backend.source().initialize();
     await source.query('CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)');
     await source.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)');
-    const ann = await processes.start(await backend().provider());
-    const bob = await processes.start(await backend().provider());
+    const ann = await processes.start(await backend.provider());
+    const bob = await processes.start(await backend.provider());
     const rival = source.createQueryRunner();
     await rival.startTransaction();
     await rival.query('UPDATE account SET balance = 1 WHERE id = 1');
@@ -136,17 +134,11 @@ describe('a MySQL or MariaDB that undoes the whole transaction when a wait for a
 });
 
 describe('settings of Postgres', () => {
-  const backend = serverOf('postgres');
+  const backend = SqlBackend.forTests('postgres');
 
-  async function until(probe: () => Promise<boolean>, within = 15_000): Promise<void> {
-    for (const end = performance.now() + within; !(await probe());) {
-      if (performance.now() > end) throw new Error(`Not in ${within} ms: ${probe.toString()}`);
-      await sleep(2);
-    }
-  }
   /** How many sessions wait for a lock on the server. */
   async function waiting(): Promise<number> {
-    const [row] = await backend().admin.query<{ n: string }[]>('SELECT count(*) AS n FROM pg_locks WHERE NOT granted');
+    const [row] = await backend.admin.query<{ n: string }[]>('SELECT count(*) AS n FROM pg_locks WHERE NOT granted');
     return Number(row!.n);
   }
 
@@ -155,22 +147,22 @@ describe('settings of Postgres', () => {
     ['row', 'address', TypeOrmRowLockProvider],
     ['advisory', 'options', TypeOrmAdvisoryLockProvider],
   ])('a query_timeout ends no wait for a lock by %s: in the %s', async (_, place, Provider) => {
-    const url = `${backend().server.url}?query_timeout=1000`;
+    const url = `${backend.server.url}?query_timeout=1000`;
     const dataSource =
       place === 'address'
         ? new DataSource({ type: 'postgres', url })
-        : backend().source({ extra: { query_timeout: 1_000 } });
+        : backend.source({ extra: { query_timeout: 1_000 } });
     const started = () => processes.start(new Provider({ dataSource, synchronize: true }));
     const [holding, asking] = [await started(), await started()];
     const held = await holding.acquire('a');
     const asked = asking.acquire('a');
-    await until(async () => (await waiting()) === 1);
+    await until(async () => (await waiting()) === 1, 'it waits on the server');
     // The application's own, which was sent after it, is given up.
     await dataSource.initialize();
     await expect(dataSource.query('SELECT pg_sleep(3)')).rejects.toThrow(/timeout/);
     await dataSource.destroy();
     // Between two slices of the wait it does not.
-    await until(async () => (await waiting()) === 1);
+    await until(async () => (await waiting()) === 1, 'it waits on the server');
     await held.release();
     expect(await (await asked).release()).toBe('released');
     await using next = await holding.acquire('a');
@@ -178,8 +170,8 @@ describe('settings of Postgres', () => {
   });
 
   it('a row that vanishes when it is made is refused immediately', async () => {
-    const { admin } = backend();
-    const locks = await processes.start(await backend().provider());
+    const { admin } = backend;
+    const locks = await processes.start(await backend.provider());
     await admin.query(`CREATE FUNCTION vanish() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$`);
     await admin.query('CREATE TRIGGER vanish BEFORE INSERT ON distributed_lock FOR EACH ROW EXECUTE FUNCTION vanish()');
     try {
@@ -190,4 +182,107 @@ describe('settings of Postgres', () => {
     }
     await (await locks.acquire('vanishing')).release();
   });
+});
+
+const BOTH = [
+  '',
+  'ANSI,HIGH_NOT_PRECEDENCE,NO_UNSIGNED_SUBTRACTION,PAD_CHAR_TO_FULL_LENGTH,ALLOW_INVALID_DATES,NO_DIR_IN_CREATE',
+  'NO_BACKSLASH_ESCAPES,ANSI_QUOTES,NO_ZERO_DATE,NO_ZERO_IN_DATE',
+  'STRICT_ALL_TABLES',
+  'TRADITIONAL,ONLY_FULL_GROUP_BY,NO_AUTO_VALUE_ON_ZERO',
+];
+const OF_MARIADB = [
+  'EMPTY_STRING_IS_NULL',
+  'ORACLE',
+  'ORACLE,EMPTY_STRING_IS_NULL',
+  'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES,EMPTY_STRING_IS_NULL',
+  'SIMULTANEOUS_ASSIGNMENT,TIME_ROUND_FRACTIONAL,MSSQL,DB2,MAXDB,POSTGRESQL',
+];
+
+describe('locks of MySQL or MariaDB work the same in the sql_mode of the server', () => {
+  const processes = new LockProcesses();
+  let server: SqlServer;
+  let admin: Admin;
+
+  beforeAll(async () => {
+    server = await startMySqlOrMariaDb();
+    admin = await createConnection(server.url);
+  }, 60_000);
+  afterAll(async () => {
+    await admin.end();
+    await server.stop();
+  });
+
+  it.each(hasMySql() ? BOTH : [...BOTH, ...OF_MARIADB])('"%s"', async (mode) => {
+    await admin.query('SET GLOBAL sql_mode = ?', [mode]);
+    await admin.query('DROP TABLE IF EXISTS distributed_lock');
+    const options = { url: server.url, synchronize: true, commandTimeout: '10s' };
+    const pairOf = (provider: () => LockProvider) =>
+      Promise.all([processes.start(provider()), processes.start(provider())]);
+    const versions = await pairOf(() => new SqlVersionLockProvider(options));
+    const rows = await pairOf(() => new SqlRowLockProvider({ ...options, fencing: true }));
+    const names = await pairOf(() => new SqlAdvisoryLockProvider({ ...options, fencing: true }));
+    for (const [locks, others] of [versions, rows, names]) await excludes(locks, others);
+    await limits(...versions);
+    await listsAndPurges(versions[0]);
+    await shares(...rows);
+    await keepsModeOfApplication(rows[0]);
+  });
+
+  async function excludes(locks: LockManager, others: LockManager): Promise<void> {
+    const first = await locks.acquire('a');
+    expect(await others.tryAcquire('a')).toBeNull();
+    const waiting = others.acquire('a');
+    expect(await first.release()).toBe('released');
+    const second = await waiting;
+    expect(second.fencingToken).toBeGreaterThan(first.fencingToken!);
+    expect(await second.release()).toBe('released');
+  }
+
+  async function limits(locks: LockManager, others: LockManager): Promise<void> {
+    const terms = { limit: 2 };
+    const held = [await locks.acquire('limited', terms), await others.acquire('limited', terms)];
+    expect(await locks.tryAcquire('limited', terms)).toBeNull();
+    expect(await held[0]!.release()).toBe('released');
+    const again = await locks.acquire('limited', terms);
+    await again.extend();
+    expect(await again.release()).toBe('released');
+    expect(await held[1]!.release()).toBe('released');
+  }
+
+  async function listsAndPurges(locks: LockManager): Promise<void> {
+    const key = `it's "quoted" \\ é`;
+    const lock = await locks.acquire(key);
+    const listed: unknown[] = [];
+    for await (const { key: each, fencingToken } of locks.admin.list()) listed.push([each, fencingToken]);
+    expect(listed).toEqual([[key, lock.fencingToken]]);
+    await admin.query(`UPDATE distributed_lock SET expires = 0 WHERE name LIKE 'test#lease:a'`);
+    expect(await locks.admin.purge({ unusedFor: '10m' })).toBe(1);
+    expect(await lock.release()).toBe('released');
+  }
+
+  async function shares(locks: LockManager, others: LockManager): Promise<void> {
+    const readers = [await locks.acquire('a', { mode: 'shared' }), await others.acquire('a', { mode: 'shared' })];
+    expect(await locks.tryAcquire('a')).toBeNull();
+    for (const reader of readers) await reader.release();
+    await until(async () => (await (await others.tryAcquire('a'))?.release()) === 'released', 'the readers have left');
+  }
+
+  /** Statements of the application run in its own mode, in which a backslash escapes, because mysql2 escapes by it. */
+  async function keepsModeOfApplication(locks: LockManager): Promise<void> {
+    const modesOf = async (client: Pick<Connection, 'promise'> | { promise: () => Admin }) => {
+      const [[answer]] = await client.promise().query<RowDataPacket[]>('SELECT @@SESSION.sql_mode AS mode');
+      return String(answer!['mode'])
+        .split(',')
+        .filter((each) => each !== 'NO_BACKSLASH_ESCAPES' && each !== '');
+    };
+    const own = await createConnection(server.url);
+    const modes = await modesOf({ promise: () => own });
+    await own.end();
+    await using lock = await locks.acquire('mode');
+    const client = sqlClientOf<Connection>(lock);
+    expect(await modesOf(client)).toEqual(modes);
+    const [[answer]] = await client.promise().query<RowDataPacket[]>('SELECT ? AS value', [`\\' OR 1`]);
+    expect(answer).toEqual({ value: `\\' OR 1` });
+  }
 });

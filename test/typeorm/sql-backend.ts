@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DataSource } from 'typeorm';
 import type { BackendContext, CasStore, LockProvider } from '../../lib/api/lock-provider.js';
-import type { LockManager } from '../../lib/core/lock-manager.js';
+import { LockManager } from '../../lib/core/lock-manager.js';
+import type { LockManagerOptions } from '../../lib/core/lock-manager-options.js';
 import { advisoryLockNumber, userLockName } from '../../lib/providers/sql/advisory/advisory-name.js';
 import { rowNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { createTableSql } from '../../lib/providers/sql/table/lock-schema.js';
@@ -103,16 +104,27 @@ export class SqlBackend {
   /** The end of the last change of privileges: Postgres fails for one of two at the same time. */
   #changed: Promise<unknown> = Promise.resolve();
 
-  private constructor(
-    readonly type: SqlType | 'mysql',
-    readonly server: SqlServer,
-    readonly admin: DataSource,
-    private hasAccounts = false,
-  ) {}
+  /** Which of the two stands in the place of MariaDB is known when it runs. */
+  type!: SqlType | 'mysql';
+  server!: SqlServer;
+  admin!: DataSource;
 
-  /** @param options of MariaDB, or of the MySQL that stands in its place where LOCK_TEST_ROOT has one */
-  static async start(type: SqlType, options: readonly string[] = []): Promise<SqlBackend> {
-    return SqlBackend.#on(type === 'mariadb' ? await startMySqlOrMariaDb({ options }) : await startPostgres());
+  private constructor(private hasAccounts = false) {}
+
+  /**
+   * A server for the tests of one `describe`.
+   *
+   * @param options of MariaDB, or of the MySQL that stands in its place where LOCK_TEST_ROOT has one
+   */
+  static forTests(type: SqlType, options?: readonly string[]): SqlBackend {
+    const backend = new SqlBackend();
+    beforeAll(async () => backend.#use(await startServer(type, options)), 60_000);
+    afterAll(() => backend.stop());
+    return backend;
+  }
+
+  static async start(type: SqlType): Promise<SqlBackend> {
+    return SqlBackend.#on(await startServer(type));
   }
 
   /**
@@ -147,10 +159,17 @@ export class SqlBackend {
   }
 
   static async #on(server: SqlServer): Promise<SqlBackend> {
-    const type = new URL(server.url).protocol.slice(0, -1) as SqlBackend['type'];
+    const backend = new SqlBackend();
+    await backend.#use(server);
+    return backend;
+  }
+
+  async #use(server: SqlServer): Promise<void> {
+    this.server = server;
+    this.type = new URL(server.url).protocol.slice(0, -1) as SqlBackend['type'];
     // Connections that come and go by themselves would be taken for those of a provider.
-    const extra = type === 'postgres' ? { idleTimeoutMillis: 0 } : {};
-    return new SqlBackend(type, server, await dataSource(type, server.url, { extra }).initialize());
+    const extra = this.type === 'postgres' ? { idleTimeoutMillis: 0 } : {};
+    this.admin = await dataSource(this.type, server.url, { extra }).initialize();
   }
 
   /** The application's own DataSource, not initialized. */
@@ -352,6 +371,33 @@ export class SqlBackend {
   }
 }
 
+/** What a test takes for processes: each takes its locks by a provider of its own. They end with the test. */
+export class LockProcesses {
+  readonly #managers: LockManager[] = [];
+
+  constructor() {
+    afterEach(() => this.stop());
+  }
+
+  async start(provider: LockProvider, options: Partial<LockManagerOptions> = {}): Promise<LockManager> {
+    const locks = new LockManager({
+      providers: { sql: provider },
+      namespace: 'test',
+      // A waiter is served within milliseconds, and within seconds on a busy machine.
+      defaults: { wait: '1m' },
+      shutdownGrace: 0,
+      ...options,
+    });
+    this.#managers.push(locks);
+    await locks.start();
+    return locks;
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.#managers.splice(0).map((manager) => manager.stop()));
+  }
+}
+
 /** The compare-and-set store of an application whose default provider is on a database server. */
 export function casStoreOf(locks: LockManager): CasStore {
   return locks.admin.backend(SqlLockBackend).casStore;
@@ -395,6 +441,10 @@ function sessionHarness(backend: () => SqlBackend) {
       restore: (provider: LockProvider) => backend().restore(provider),
     },
   };
+}
+
+function startServer(type: SqlType, options: readonly string[] = []): Promise<SqlServer> {
+  return type === 'mariadb' ? startMySqlOrMariaDb({ options }) : startPostgres();
 }
 
 function dataSource(type: SqlBackend['type'], address: string, options: object = {}): DataSource {

@@ -21,6 +21,13 @@ import {
 } from '../servers/sql-server.mjs';
 import { startTcpProxy } from '../servers/tcp-proxy.js';
 import { itUnless } from '../unless.js';
+import {
+  SqlAdvisoryLockProvider,
+  sqlClientOf,
+  SqlRowLockProvider,
+  SqlVersionLockProvider,
+} from '../../lib/providers/sql/index.js';
+import { LockProcesses, SqlBackend } from './sql-backend.js';
 
 describe('a provider does not start where two callers could hold a lock at the same time', () => {
   const servers: SqlServer[] = [];
@@ -152,4 +159,66 @@ describe('a provider does not start where two callers could hold a lock at the s
       await wire.close();
     }
   }, 120_000);
+});
+
+describe('behind PgBouncer in transaction mode', () => {
+  let backend: SqlBackend;
+  const processes = new LockProcesses();
+
+  beforeAll(async () => {
+    backend = await SqlBackend.pooled();
+  }, 60_000);
+  afterAll(() => backend.stop());
+
+  const leases = () => processes.start(new SqlVersionLockProvider({ url: backend.server.url, synchronize: true }));
+
+  it('the version lock lets one process in at a time, and leaves no setting on a connection that others use', async () => {
+    const settings = () =>
+      backend.admin.query<object[]>(
+        `SELECT current_setting('lock_timeout') AS wait, current_setting('idle_session_timeout') AS idle, ` +
+          `current_setting('statement_timeout') AS statement, (SELECT count(*) FROM pg_prepared_statements) AS prepared`,
+      );
+    const [before] = await settings();
+    const fleet = await Promise.all([leases(), leases(), leases()]);
+    let inside = 0;
+    let most = 0;
+    await Promise.all(
+      fleet.flatMap((locks) =>
+        Array.from({ length: 20 }, (_, index) =>
+          locks.withLock(index % 2 === 0 ? 'one' : `own-${index}`, async ({ key }) => {
+            if (key !== 'one') return;
+            most = Math.max(most, (inside += 1));
+            await settings();
+            inside -= 1;
+          }),
+        ),
+      ),
+    );
+    expect(most).toBe(1);
+    // Each of the few connections of the pool in turn.
+    for (const seen of await Promise.all(Array.from({ length: 9 }, settings))) expect(seen).toEqual([before]);
+  });
+
+  it.each([
+    ['row', SqlRowLockProvider],
+    ['advisory', SqlAdvisoryLockProvider],
+  ])('the %s lock does not start, and names the version lock', async (_, Provider) => {
+    const start = processes.start(new Provider({ url: backend.server.url, synchronize: true }));
+    await expect(start).rejects.toBeInstanceOf(LockConfigError);
+    await expect(start).rejects.toThrow(/PgBouncer.*or use the version lock/);
+  });
+
+  it('an account whose transactions are not READ COMMITTED is refused, since it cannot be set', async () => {
+    await backend.admin.query('CREATE DATABASE strict');
+    await backend.admin.query(`ALTER DATABASE strict SET default_transaction_isolation = 'repeatable read'`);
+    const url = new URL('/strict', backend.server.url).href;
+    const start = processes.start(new SqlVersionLockProvider({ url, synchronize: true }));
+    await expect(start).rejects.toThrow(/repeatable read.*default_transaction_isolation/);
+  });
+
+  it('a version lock lends no connection', async () => {
+    const locks = await leases();
+    await using lock = await locks.acquire('a');
+    expect(() => sqlClientOf(lock)).toThrow(LockConfigError);
+  });
 });

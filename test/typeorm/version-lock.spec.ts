@@ -1,62 +1,25 @@
 import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { jest } from '@jest/globals';
-import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Lock } from '../../lib/api/lock.js';
-import { LockManager } from '../../lib/core/lock-manager.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
-import { LockBusyError, LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockBusyError, LockConfigError } from '../../lib/api/errors.js';
 import { LockTables1700000000000, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
-import type { CompiledLibrary } from '../servers/compiled-library.js';
-import { contend, typeOrmLibrary } from './lease-processes.js';
-import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';
+import { LockProcesses, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { leaseRows, versionProvider } from './version-backend.js';
 import { requestFor } from '../direct-backend.js';
 
 // One database at a time: a run of one alone is `npm test -- test/typeorm/version-lock.spec.ts -t mariadb`.
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 
-/** Postgres has a process for each connection, which goes on when the first one is stopped. */
-function signalAll(pid: number, signal: NodeJS.Signals): void {
-  const table = execFileSync('ps', ['-eo', 'pid=,ppid='], { encoding: 'utf8' });
-  const rows = table
-    .trim()
-    .split('\n')
-    .map((line) => line.trim().split(/\s+/).map(Number));
-  const children = rows.filter(([, parent]) => parent === pid).map(([child]) => child!);
-  for (const each of [pid, ...children]) process.kill(each, signal);
-}
-
-let library: CompiledLibrary;
-beforeAll(async () => {
-  library = await typeOrmLibrary();
-}, 60_000);
-afterAll(() => library.remove());
-
 describe.each(databases)('leases on %s', (type) => {
-  let backend: SqlBackend;
-  const managers: LockManager[] = [];
+  const backend = SqlBackend.forTests(type);
+  const processes = new LockProcesses();
 
-  beforeAll(async () => {
-    backend = await SqlBackend.start(type);
-  }, 60_000);
-  afterEach(async () => {
-    await Promise.all(managers.splice(0).map((manager) => manager.stop()));
-  });
-  afterAll(() => backend.stop());
-
-  async function application(provider?: TypeOrmVersionLockProvider): Promise<LockManager> {
-    const locks = new LockManager({
-      providers: { sql: provider ?? (await versionProvider(backend)) },
-      namespace: 'test',
-      defaults: { wait: '1m' },
-      shutdownGrace: 0,
-    });
-    managers.push(locks);
-    await locks.start();
-    return locks;
-  }
+  const application = async (provider?: TypeOrmVersionLockProvider) =>
+    processes.start(provider ?? (await versionProvider(backend)));
 
   it('a grant whose answer was lost is found again, with its token', async () => {
     const provider = await versionProvider(backend);
@@ -83,29 +46,6 @@ describe.each(databases)('leases on %s', (type) => {
     expect(row!.token).not.toBe(before);
     expect(lock.holder).toBe(row!.holder);
   });
-
-  it('a server that is frozen is a loss at the deadline, not before, and releases are answered in time', async () => {
-    const locks = await application();
-    const lock = await locks.acquire('frozen', { lease: 6_000 });
-    signalAll(backend.server.pid, 'SIGSTOP');
-    try {
-      const remaining = lock.remaining();
-      expect(remaining).toBeGreaterThan(0);
-      await sleep(remaining / 2);
-      // A loop that was blocked for longer has passed the deadline itself.
-      if (lock.remaining() > 0) expect(lock.isHeld()).toBe(true);
-      await sleep(lock.remaining() + 20);
-      expect(lock.isHeld()).toBe(false);
-      const start = performance.now();
-      expect(['pending', 'lost']).toContain(await lock.release());
-      await expect(locks.acquire('frozen', { wait: 0 })).rejects.toBeInstanceOf(LockUnavailableError);
-      // The time of two statements, of 3 s each. A frozen server never answers.
-      expect(performance.now() - start).toBeLessThan(45_000);
-    } finally {
-      signalAll(backend.server.pid, 'SIGCONT');
-    }
-    await (await locks.acquire('frozen')).release();
-  }, 150_000);
 
   it('a key that nobody holds is never busy, however late the server answers', async () => {
     const provider = await versionProvider(backend);
@@ -137,19 +77,6 @@ describe.each(databases)('leases on %s', (type) => {
     await using next = await other.acquire('crash');
     expect(next.fencingToken).toBeGreaterThan(lock.fencingToken!);
   }, 120_000);
-
-  it('two processes never hold a key at the same time, and keys of two cases are two', async () => {
-    const { port } = backend.server;
-    const account = type === 'mariadb' ? { username: 'root', database: 'test' } : { username: 'postgres' };
-    await contend(library, { type, host: '127.0.0.1', port, ...account }, backend.admin, 2, 20);
-  }, 120_000);
-
-  it('keys that differ by a space, a case or an accent are not the same', async () => {
-    const locks = await application();
-    const keys = ['key', 'key ', 'Key', 'kéy', 'ke\u0301y', 'kéy ', '🔑', ''.padEnd(300, 'k'), ''.padEnd(301, 'k')];
-    const held = await Promise.all(keys.map((key) => locks.acquire(key, { wait: 0 })));
-    await Promise.all(held.map((lock) => lock.release()));
-  });
 
   it('a step of the wall clock of a client changes nothing', async () => {
     const [ann, bob] = [await application(), await application()];
@@ -216,9 +143,7 @@ describe.each(databases)('leases on %s', (type) => {
   it('a purge deletes what is old and free, and never what is held, parked, or locked by a row lock', async () => {
     const provider = await versionProvider(backend);
     const locks = await application(provider);
-    const rowLocks = new LockManager({ providers: { sql: await backend.provider() }, namespace: 'rows' });
-    managers.push(rowLocks);
-    await rowLocks.start();
+    const rowLocks = await processes.start(await backend.provider(), { namespace: 'rows' });
     const rowHeld = await rowLocks.acquire('held');
     await (await rowLocks.acquire('free')).release();
     const held = await locks.acquire('purge:held', { lease: 600_000 });

@@ -4,15 +4,17 @@ import type { AcquireRequest, LockProvider } from '../../lib/api/lock-provider.j
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { validUntil } from '../../lib/core/toolkit/validity.js';
 import type { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
-import type { Lease } from '../../lib/providers/sql/version/lease.js';
+import { FREED, isGranted, type Lease, leaseOf, type LeaseRow } from '../../lib/providers/sql/version/lease.js';
 import { type LeaseDatabase, VersionRequest } from '../../lib/providers/sql/version/version-request.js';
 import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor } from '../backend-context.js';
 import { startManager } from '../core/manager-rig.js';
 import { requestFor } from '../direct-backend.js';
+import { until } from '../until.js';
 
 const unseen = new SeenHolders({ id: '0123456789ab', name: 'host:1' }, (id) => Promise.resolve(id));
+const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 /** A lease table whose statements the test answers, in the order in which they were sent. */
 function scripted(terms: Partial<AcquireRequest> = {}, others: Partial<LeaseTable> = {}, clock: Clock = systemClock) {
@@ -31,7 +33,6 @@ function scripted(terms: Partial<AcquireRequest> = {}, others: Partial<LeaseTabl
   const request = requestFor('k', 'me', terms);
   const database = { leases, limited } as unknown as LeaseDatabase;
   const attempt = new VersionRequest(contextFor([], { clock }), database, request, unseen);
-  const turn = () => new Promise((resolve) => setImmediate(resolve));
   return {
     attempt,
     leave: () => {
@@ -56,9 +57,6 @@ const heldBy = (holder: string, version: bigint, remaining: number): Lease => ({
 const busy = heldBy('other', 7n, 5);
 const free: Lease = { version: 7n, serverTime: 0, holds: [], holders: null, pieces: [] };
 const outcomeOf = (answer: Promise<unknown>) => Promise.race([answer, Promise.resolve('pending')]);
-const until = async (isTrue: () => boolean) => {
-  while (!isTrue()) await new Promise((resolve) => setTimeout(resolve, 1));
-};
 
 /** An attempt that asks again after a claim that was not answered. */
 async function askedAgain() {
@@ -75,7 +73,7 @@ describe('a caller that leaves', () => {
     const { attempt, leave, sent, answer } = scripted();
     const acquired = attempt.acquire();
     await answer(busy);
-    await until(() => sent.length === 2);
+    await until(() => sent.length === 2, 'it looks again');
     leave();
     expect(await acquired).toBe('busy');
     await answer(free);
@@ -90,7 +88,7 @@ describe('a caller that leaves', () => {
       const { attempt, leave, sent, answer } = scripted();
       const acquired = attempt.acquire();
       await answer(busy);
-      await until(() => sent.length === 2);
+      await until(() => sent.length === 2, 'it looks again');
       await answer(free);
       expect(sent).toEqual(['read', 'read', 'claim']);
       leave();
@@ -313,4 +311,172 @@ describe('minHold of a claim whose answer was lost', () => {
   it('ends in its time, although the claim was for a longer lease', async () => {
     expect(await durations(30_000, 10_000)).toEqual([30_000, 30_000, 1_000]);
   });
+});
+
+const held = heldBy('other', 7n, 5_000);
+
+/** Requests for these keys, each behind the one before it, on a table whose statements the test answers by their names. */
+function chainOf(keys: readonly string[], terms: Partial<AcquireRequest> = {}) {
+  const sent: string[] = [];
+  const open = new Map<string, { resolve(answer: unknown): void; reject(error: Error): void }>();
+  const statement = (what: string) => (name: string) => {
+    // The name of a row ends with its key.
+    const label = `${what} ${name.split(':').at(-1)}`;
+    sent.push(label);
+    return new Promise((resolve, reject) => open.set(label, { resolve, reject }));
+  };
+  const names = ['read', 'createRow', 'claim', 'voidClaim', 'release'];
+  const leases = {
+    ...Object.fromEntries(names.map((name) => [name, statement(name)])),
+    free: ({ name }: { readonly name: string }) => statement('free')(name),
+  };
+  const database = { leases, limited: { leases } } as unknown as LeaseDatabase;
+  const requests: VersionRequest[] = [];
+  const told: string[] = [];
+  let after: AcquireRequest | undefined;
+  for (const key of keys) {
+    const request = requestFor(key, `by-${key}`, { after, ...terms });
+    request.waits = () => void told.push(key);
+    const own = new VersionRequest(contextFor(), database, request, unseen);
+    request.state = own as never;
+    requests.push(own);
+    after = request;
+  }
+  const answers: unknown[] = [];
+  return {
+    sent,
+    answers,
+    told,
+    requests,
+    ask() {
+      for (const [index, own] of requests.entries()) {
+        void own.acquire().then(
+          (answer) => (answers[index] = typeof answer === 'object' ? 'grant' : answer),
+          (error: unknown) => (answers[index] = error),
+        );
+      }
+    },
+    async answer(label: string, answer: unknown) {
+      open.get(label)?.resolve(answer);
+      await turn();
+    },
+    async fail(label: string) {
+      open.get(label)?.reject(new Error('No answer.'));
+      await turn();
+    },
+  };
+}
+
+describe('several keys of a version lock', () => {
+  it('are looked at together, and claimed one by one in their order', async () => {
+    const { ask, answer, sent, answers } = chainOf(['a', 'b', 'c']);
+    ask();
+    expect(sent).toEqual(['read a', 'read b', 'read c']);
+    for (const key of ['c', 'b', 'a']) await answer(`read ${key}`, free);
+    expect(sent.slice(3)).toEqual(['claim a']);
+    await answer('claim a', 8n);
+    expect(sent.slice(4)).toEqual(['claim b']);
+    await answer('claim b', 8n);
+    expect(answers).toEqual(['grant', 'grant']);
+    await answer('claim c', 8n);
+    expect(answers).toEqual(['grant', 'grant', 'grant']);
+    expect(sent).toHaveLength(6);
+  });
+
+  it('are not claimed behind one that waits', async () => {
+    const { ask, answer, sent, answers, told, requests } = chainOf(['a', 'b', 'c', 'd']);
+    ask();
+    for (const key of ['a', 'c', 'd']) await answer(`read ${key}`, free);
+    await answer('read b', held);
+    await answer('claim a', 8n);
+    // It may have become free since it was seen.
+    expect(sent.slice(4)).toEqual(['claim a', 'read b']);
+    expect(answers).toEqual(['grant']);
+    await answer('read b', held);
+    expect(told).toEqual(['b']);
+    expect(answers).toEqual(['grant', undefined, 'not-asked', 'not-asked']);
+    // Nothing was sent for these.
+    expect(await requests[2]?.release({ keepFor: 0, failed: true })).toBe('lost');
+    expect(sent.filter((each) => /[cd]$/.test(each))).toEqual(['read c', 'read d']);
+    await requests[1]?.release({ keepFor: 0, failed: true });
+  });
+
+  it('are claimed where a row that was held when it was seen is free in its turn', async () => {
+    const { ask, answer, answers } = chainOf(['a', 'b'], { wait: 0 });
+    ask();
+    await answer('read a', free);
+    await answer('read b', held);
+    await answer('claim a', 8n);
+    await answer('read b', free);
+    await answer('claim b', 8n);
+    expect(answers).toEqual(['grant', 'grant']);
+  });
+
+  it('are looked at again where another claim was faster, or a row was missing', async () => {
+    const { ask, answer, sent, answers } = chainOf(['a', 'b', 'c'], { wait: 0 });
+    ask();
+    await answer('read a', free);
+    await answer('read b', free);
+    await answer('read c', undefined);
+    await answer('claim a', 8n);
+    await answer('claim b', undefined);
+    expect(sent.at(-1)).toBe('read b');
+    await answer('read b', { ...free, version: 8n });
+    await answer('claim b', 9n);
+    expect(sent.at(-1)).toBe('createRow c');
+    await answer('createRow c', undefined);
+    await answer('read c', free);
+    await answer('claim c', 8n);
+    expect(answers).toEqual(['grant', 'grant', 'grant']);
+  });
+
+  it.each(['busy', 'failed'])('are not claimed behind one that is %s', async (outcome) => {
+    const { ask, answer, fail, sent, answers } = chainOf(['a', 'b'], { wait: 0 });
+    ask();
+    await answer('read b', free);
+    if (outcome === 'busy') await answer('read a', held);
+    else await fail('read a');
+    expect(answers).toEqual([outcome === 'busy' ? 'busy' : expect.any(Error), 'not-asked']);
+    expect(sent).toEqual(['read a', 'read b']);
+  });
+
+  it('are looked at again where the first look has failed', async () => {
+    const { ask, answer, fail, answers } = chainOf(['a', 'b'], { wait: 0 });
+    ask();
+    await answer('read a', free);
+    await fail('read b');
+    await answer('claim a', 8n);
+    await answer('read b', free);
+    await answer('claim b', 8n);
+    expect(answers).toEqual(['grant', 'grant']);
+  });
+
+  it('send nothing more after their release', async () => {
+    const { ask, answer, sent, requests, answers } = chainOf(['a', 'b', 'c'], { wait: 0 });
+    ask();
+    for (const key of ['a', 'b', 'c']) await answer(`read ${key}`, free);
+    expect(await requests[1]?.release({ keepFor: 0, failed: true })).toBe('lost');
+    await answer('claim a', 8n);
+    expect(answers).toEqual(['grant', 'not-asked', 'not-asked']);
+    expect(sent.at(-1)).toBe('claim a');
+  });
+});
+
+const NOW = 1_700_000_000_000_000;
+
+/** A row with two limited holders of the only place, of which the first ends at this time. */
+const rowWith = (end: string): LeaseRow => ({
+  ...{ name: 'k', token: 2, holder: null, label: null, expires: NOW + 1_000_000, server_time: NOW },
+  holders: `;first=${end},1,1,1;second=${NOW + 1_000_000},2,1,1`,
+});
+
+const isSecondGranted = (end: string) => {
+  const lease = leaseOf(rowWith(end));
+  return isGranted(lease, lease.pieces[1]!.hold);
+};
+
+it('a limited holder whose lease has ended takes its share until it is freed: a renewal of it may be under way', () => {
+  expect(isSecondGranted(String(NOW + 1))).toBe(false);
+  expect(isSecondGranted(String(NOW - 1))).toBe(false);
+  expect(isSecondGranted(FREED)).toBe(true);
 });

@@ -7,7 +7,7 @@ import { compileLibrary } from '../servers/compiled-library.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { startEnsemble, type ZooKeeperEnsemble } from '../servers/zookeeper-ensemble.js';
 import { isSettled } from '../redis/seam.js';
-import { type Observer, startObserver, until } from './observer.js';
+import { until } from '../until.js';
 import { ZooKeeperAdmin } from './zookeeper-admin.js';
 
 /** For tests that wait for its end. */
@@ -17,14 +17,14 @@ const LONG_SESSION = 50_000;
 
 describe('three servers, of which some fall silent', () => {
   let ensemble: ZooKeeperEnsemble;
-  let observer: Observer;
+  let observer: ZooKeeperAdmin;
   const managers: LockManager[] = [];
   const workers: ChildProcess[] = [];
 
   beforeAll(async () => {
     // A session has ten ticks. A follower that is cut off goes on answering its clients for 100 ticks = 60 s: ten sessions.
     ensemble = await startEnsemble({ tickTime: SESSION / 10, config: { syncLimit: 100 } });
-    observer = await startObserver(ensemble.connectString);
+    observer = await ZooKeeperAdmin.connect(ensemble.connectString);
   }, 120_000);
 
   afterEach(async () => {
@@ -50,14 +50,14 @@ describe('three servers, of which some fall silent', () => {
     return manager;
   }
 
-  const nodeOf = async (key: string) => `/lock/${key}/${(await observer.attemptsIn(`/lock/${key}`))[0]}`;
+  const nodeOf = async (key: string) => `/lock/${key}/${(await observer.children(`/lock/${key}`))[0]}`;
 
   it('the leader is killed three times: the hold stays, in the same session, and nobody else has the lock', async () => {
     const options = { sessionTimeout: LONG_SESSION };
     const [one, other] = [await startProcess(options), await startProcess(options)];
     const lock = await one.acquire('survives');
     const node = await nodeOf('survives');
-    const owner = await observer.ownerOf(node);
+    const owner = (await observer.stat(node))?.ephemeralOwner.toString('hex');
     let isEntered = false;
     const waiter = other.acquire('survives', { wait: '10m' }).then((second) => {
       isEntered = true;
@@ -73,7 +73,7 @@ describe('three servers, of which some fall silent', () => {
       await until(async () => (await ensemble.followers()).length === 2, 'all three serve');
       expect(lock.isHeld()).toBe(true);
     }
-    expect(await observer.ownerOf(node)).toBe(owner);
+    expect((await observer.stat(node))?.ephemeralOwner.toString('hex')).toBe(owner);
     expect(isEntered).toBe(false);
 
     expect(await lock.release()).toBe('released');
@@ -96,7 +96,7 @@ describe('three servers, of which some fall silent', () => {
       reports.push(lock.isHeld() ? 'entered while held' : 'entered');
       return second;
     });
-    await until(async () => (await observer.attemptsIn('/lock/partitioned')).length === 2, 'another one waits');
+    await until(async () => (await observer.children('/lock/partitioned')).length === 2, 'another one waits');
 
     for (const wire of wires) wire.freeze();
     const second = await entered;
@@ -124,14 +124,14 @@ describe('three servers, of which some fall silent', () => {
     }
     const locks = await Promise.all(holders.map((holder, index) => holder.acquire(`stale-${index}`, { wait: '1m' })));
     const other = await startProcess({ connectString: leader.connectString });
-    const behindTheFollower = await startObserver(follower.connectString);
+    const behindTheFollower = await ZooKeeperAdmin.connect(follower.connectString);
     const overlaps: number[] = [];
     const entries = locks.map(async (lock, index) => {
       const second = await other.acquire(`stale-${index}`, { wait: '2m' });
       if (lock.isHeld()) overlaps.push(index);
       return second;
     });
-    await until(async () => (await observer.attemptsIn(`/lock/stale-${count - 1}`)).length === 2, 'others wait');
+    await until(async () => (await observer.children(`/lock/stale-${count - 1}`)).length === 2, 'others wait');
 
     ensemble.cutOff(follower);
     const seconds = await Promise.all(entries);
@@ -140,7 +140,7 @@ describe('three servers, of which some fall silent', () => {
     // That is what makes it dangerous: a client of the follower still finds the first holder there.
     expect(await follower.ask('srvr')).toContain('Mode: follower');
     for (const index of locks.keys()) {
-      expect(await behindTheFollower.attemptsIn(`/lock/stale-${index}`)).toHaveLength(2);
+      expect(await behindTheFollower.children(`/lock/stale-${index}`)).toHaveLength(2);
     }
     expect(locks.map((lock) => lock.signal.aborted)).toEqual(locks.map(() => true));
     ensemble.join(follower);

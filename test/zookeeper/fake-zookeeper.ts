@@ -1,4 +1,10 @@
 import type { Clock } from '../../lib/api/clock.js';
+import type { BackendContext } from '../../lib/api/lock-provider.js';
+import { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
+import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
+import type { FakeClock } from '../../lib/testing/index.js';
+import { contextFor } from '../backend-context.js';
+import { type DirectBackend, direct, type TestEvent } from '../direct-backend.js';
 import {
   type ClientFactory,
   type ClientListener,
@@ -247,6 +253,23 @@ export class FakeClient implements ZooKeeperClient {
       }
     });
   }
+}
+
+/** A process that is connected to it. Its clock stands still until the test advances it. */
+export async function startOn(
+  server: FakeZooKeeper,
+  parts: Partial<BackendContext> & { readonly clock: FakeClock },
+  events: TestEvent[] = [],
+): Promise<DirectBackend<ZooKeeperBackend>> {
+  const settings = readOptions({ connectString: 'nowhere', sessionTimeout: 12_000 });
+  const backend = direct(
+    new ZooKeeperBackend(contextFor(events, parts), settings, server.connect(parts.clock)),
+    events,
+  );
+  const connected = backend.connect();
+  await parts.clock.advance(0);
+  await connected;
+  return backend;
 }
 
 function failure(kind: FailureKind): ZooKeeperFailure {

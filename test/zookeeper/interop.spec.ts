@@ -4,16 +4,100 @@ import type { Lock } from '../../lib/api/lock.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/index.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
-import { type Observer, startObserver, until } from './observer.js';
-import { missingForPeers, type Owner, type Peer, startCurator, startKazoo } from './interop/peer.js';
+import { until } from '../until.js';
+import { ZooKeeperAdmin } from './zookeeper-admin.js';
 import { describeUnless } from '../unless.js';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { end } from '../servers/server-process.mjs';
+
+/** Debian keeps Java's libraries here, and Python's where only its own interpreter looks. */
+const JARS = '/usr/share/java';
+const PYTHON = '/usr/bin/python3';
+const KAZOO = '/usr/lib/python3/dist-packages/kazoo';
+const CURATOR = ['curator-recipes', 'curator-framework', 'curator-client', 'zookeeper', 'guava', 'slf4j-simple'];
+
+/** A program in another language that takes locks on command. */
+interface Peer {
+  /** One more owner of locks in it. */
+  owner(): Owner;
+  stop(): Promise<void>;
+}
+
+interface Owner {
+  /** Resolves to whether it has the lock of this kind on `path` within `wait` ms. The kinds stand in the programs. */
+  acquire(kind: string, path: string, wait?: number): Promise<boolean>;
+  release(kind: string, path: string): Promise<void>;
+}
+
+function startCurator(connectString: string): Promise<Peer> {
+  const classpath = CURATOR.map((name) => join(JARS, `${name}.jar`)).join(':');
+  const source = join(import.meta.dirname, 'interop/CuratorPeer.java');
+  // Java compiles a single file by itself.
+  return start('java', [
+    ...['-Xmx64m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Dorg.slf4j.simpleLogger.defaultLogLevel=error'],
+    ...['-cp', classpath, source, connectString],
+  ]);
+}
+
+function startKazoo(connectString: string): Promise<Peer> {
+  return start(PYTHON, [join(import.meta.dirname, 'interop/kazoo_peer.py'), connectString]);
+}
+
+async function start(program: string, args: readonly string[]): Promise<Peer> {
+  const child = spawn(program, args, { stdio: ['pipe', 'pipe', 'inherit'] });
+  const onExit = () => child.kill('SIGKILL');
+  process.once('exit', onExit);
+  const answered = new Map<string, (answer: string) => void>();
+  const ready = new Promise<void>((resolve, reject) => {
+    createInterface(child.stdout).on('line', (line) => {
+      if (line === 'ready') resolve();
+      const [ticket = '', ...rest] = line.split(' ');
+      answered.get(ticket)?.(rest.join(' '));
+    });
+    child.once('error', reject);
+    child.once('exit', (code, signal) => {
+      process.off('exit', onExit);
+      reject(new Error(`${program} ended (${code ?? signal}).`));
+      for (const answer of answered.values()) answer('error: it has ended');
+    });
+  });
+  await ready;
+  let tickets = 0;
+  return {
+    owner() {
+      tickets += 1;
+      return owner(child, String(tickets), answered);
+    },
+    stop: () => end(child, 'SIGKILL'),
+  };
+}
+
+function owner(child: ChildProcess, ticket: string, answered: Map<string, (answer: string) => void>): Owner {
+  const command = async (words: string): Promise<string> => {
+    const answer = new Promise<string>((resolve) => answered.set(ticket, resolve));
+    child.stdin!.write(`${ticket} ${words}\n`);
+    const text = await answer;
+    if (text.startsWith('error')) throw new Error(`${words}: ${text}`);
+    return text;
+  };
+  return {
+    acquire: async (kind, path, wait = 0) => (await command(`acquire ${kind} ${path} ${wait}`)) === 'held',
+    async release(kind, path) {
+      await command(`release ${kind} ${path}`);
+    },
+  };
+}
 
 /** The kinds of ours that are not exclusive. */
 const OPTIONS: Record<string, LockOptions> = { read: { mode: 'shared' }, limited: { limit: 2 } };
 /** How long an owner waits at most, in ms. Three languages share a busy machine. */
 const WAIT = 60_000;
 jest.setTimeout(120_000);
-const missing = missingForPeers();
+const NEEDED = [...CURATOR.map((name) => join(JARS, `${name}.jar`)), '/usr/bin/javac', PYTHON, KAZOO];
+const missing = NEEDED.filter((path) => !existsSync(path));
 const reason = missing.length > 0 ? `npm run test:all installs ${missing.join(', ')} as root` : undefined;
 
 // Each language's lock on the same node, in one process each; the tests ask all of them in one order, so that this process alone
@@ -22,13 +106,13 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
   let server: ZooKeeperServer;
   let curator: Peer;
   let kazoo: Peer;
-  let observer: Observer;
+  let observer: ZooKeeperAdmin;
   const managers: LockManager[] = [];
 
   beforeAll(async () => {
     // Curator's folders are containers, which the server removes by itself: often, so that the tests meet it.
     server = await startZooKeeper({ properties: { 'znode.container.checkIntervalMs': 100 } });
-    observer = await startObserver(server.connectString);
+    observer = await ZooKeeperAdmin.connect(server.connectString);
     [curator, kazoo] = await Promise.all([startCurator(server.connectString), startKazoo(server.connectString)]);
   }, 120_000);
 
@@ -65,7 +149,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
   /** Asks for a lock that others have, and resolves when the attempt is queued, as the `place`th: to its answer, still to come. */
   async function enqueue(owner: Owner, kind: string, path: string, place: number): Promise<{ held: Promise<boolean> }> {
     const held = owner.acquire(kind, path, WAIT);
-    await until(async () => (await observer.attemptsIn(path)).length === place, `${place} stand in the queue`);
+    await until(async () => (await observer.children(path)).length === place, `${place} stand in the queue`);
     return { held };
   }
 
@@ -83,7 +167,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
     let isIn = false;
     void waiting.held.then(() => (isIn = true));
     await first.release('limited', path);
-    await until(async () => (await observer.attemptsIn(path)).length === 3, 'one of the holders is gone');
+    await until(async () => (await observer.children(path)).length === 3, 'one of the holders is gone');
     expect(isIn).toBe(false);
     await second.release('limited', path);
     expect(await waiting.held).toBe(true);
@@ -224,7 +308,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
 
         await readers[0]!.release('read', path);
         await readers[1]!.release('read', path);
-        await until(async () => (await observer.attemptsIn(path)).length === 5, 'two readers have left');
+        await until(async () => (await observer.children(path)).length === 5, 'two readers have left');
         expect(order).toEqual([]);
         await readers[2]!.release('read', path);
         await written.held;
@@ -267,7 +351,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
       await reader.release('read', path);
       let isWriting = false;
       void written.held.then(() => (isWriting = true));
-      await until(async () => (await observer.attemptsIn(path)).length === 2, 'our reader is gone');
+      await until(async () => (await observer.children(path)).length === 2, 'our reader is gone');
       expect(isWriting).toBe(false);
       await theirs.release('read', path);
 

@@ -8,11 +8,9 @@ import { FakeClock } from '../../lib/testing/index.js';
 import { contextFor } from '../backend-context.js';
 import { exploration, SEED } from '../exploration.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
-import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
-import { FakeZooKeeper } from './fake-zookeeper.js';
+import { FakeZooKeeper, startOn } from './fake-zookeeper.js';
 import { LaggingZooKeeper } from './lagging-zookeeper.js';
-import { granted, request, startBackend, type TestRequest, until, untilWaiting } from './seam.js';
-import { ZooKeeperAdmin } from './zookeeper-admin.js';
+import { granted, request, startBackend, type TestRequest, until, untilWaiting, zooKeeperForTests } from './seam.js';
 import { type DirectBackend, direct, type TestGrant } from '../direct-backend.js';
 
 jest.setTimeout(60_000);
@@ -139,12 +137,7 @@ describe('A waiter behind one that was admitted and stands still', () => {
   async function start() {
     const clock = new FakeClock();
     clocks.push(clock);
-    const settings = readOptions({ connectString: 'nowhere', sessionTimeout: 12_000 });
-    const backend = direct(new ZooKeeperBackend(contextFor([], { clock }), settings, server.connect(clock)));
-    const connected = backend.connect();
-    await clock.advance(0);
-    await connected;
-    return { clock, backend, client: server.client };
+    return { clock, backend: await startOn(server, { clock }), client: server.client };
   }
 
   beforeEach(() => {
@@ -196,27 +189,18 @@ describe('A waiter behind one that was admitted and stands still', () => {
 });
 
 describe('Limits on a real server', () => {
-  let server: ZooKeeperServer;
-  let admin: ZooKeeperAdmin;
+  const zk = zooKeeperForTests();
   let wire: TcpProxy;
 
-  beforeAll(async () => {
-    server = await startZooKeeper();
-    admin = await ZooKeeperAdmin.connect(server.connectString);
-  });
-  afterAll(async () => {
-    admin.close();
-    await server.stop();
-  });
   beforeEach(async () => {
-    wire = await startTcpProxy(server.port);
+    wire = await startTcpProxy(zk.server.port);
   });
   afterEach(() => wire.close());
 
   let keys = 0;
   const newKey = () => `limited:${(keys += 1)}`;
   const direct = (recipe?: 'mutex') =>
-    startBackend({ connectString: server.connectString, sessionTimeout: 30_000, recipe });
+    startBackend({ connectString: zk.server.connectString, sessionTimeout: 30_000, recipe });
 
   it.each([
     [undefined, /^_c_[0-9a-f-]{36}-limit-5-2-__WRIT__0000000000$/],
@@ -224,7 +208,7 @@ describe('Limits on a real server', () => {
   ] as const)('are in the names of the nodes, which never change; recipe %s', async (recipe, name) => {
     const [{ backend }, other, key] = [await direct(recipe), await direct(recipe), newKey()];
     const grant = granted(await backend.acquire(request(key, limited(5, 2))));
-    const names = await admin.children(`/lock/${key}`);
+    const names = await zk.admin.children(`/lock/${key}`);
     expect(names).toEqual([expect.stringMatching(name)]);
     expect(grant.fencingToken).toBeNull();
     granted(await other.backend.acquire(request(key, limited(5, 3))));
@@ -256,13 +240,13 @@ describe('Limits on a real server', () => {
   it('wake few of 200 waiters by a release', async () => {
     const [holder, key] = [await direct(), newKey()];
     // A clock that stands still, so that none of them looks without having been woken.
-    const { connectString } = server;
+    const { connectString } = zk.server;
     const waiters = await startBackend({ connectString, sessionTimeout: 30_000 }, { clock: new FakeClock() });
     const held = granted(await holder.backend.acquire(request(key, limited(2))));
     granted(await holder.backend.acquire(request(key, limited(2))));
     const waiting = Array.from({ length: 200 }, () => waiters.backend.acquire(request(key, limited(2))));
     await untilWaiting(waiters, 200);
-    const received = async () => Number(/zk_packets_received\t(\d+)/.exec(await server.ask('mntr'))![1]);
+    const received = async () => Number(/zk_packets_received\t(\d+)/.exec(await zk.server.ask('mntr'))![1]);
     const before = await received();
     await holder.backend.release(held);
     granted(await Promise.race(waiting));
@@ -313,9 +297,9 @@ describe('Limits on a real server', () => {
     const second = backend.acquire(request(key, limited(1)));
     await untilWaiting({ events }, 2);
     const named = async (sequence: number) =>
-      `/lock/${key}/${(await admin.children(`/lock/${key}`)).find((name) => name.endsWith(`0${sequence}`))}`;
-    await admin.write(await named(1), 'a note of an operator');
-    await admin.remove(await named(1));
+      `/lock/${key}/${(await zk.admin.children(`/lock/${key}`)).find((name) => name.endsWith(`0${sequence}`))}`;
+    await zk.admin.write(await named(1), 'a note of an operator');
+    await zk.admin.remove(await named(1));
     expect(await backend.release(held)).toBe('released');
     // The first one is queued again, behind the second.
     const next = granted(await second);

@@ -1,12 +1,10 @@
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FakeClock } from '../../lib/testing/index.js';
-import { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
+import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { LAST_SEQUENCE } from '../../lib/providers/zookeeper/recipe.js';
-import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
-import { FakeZooKeeper } from './fake-zookeeper.js';
-import { contextFor } from '../backend-context.js';
+import { FakeZooKeeper, startOn } from './fake-zookeeper.js';
 import { granted, request, type TestRequest } from './seam.js';
-import { type DirectBackend, direct, type TestEvent } from '../direct-backend.js';
+import type { DirectBackend, TestEvent } from '../direct-backend.js';
 
 const TIMEOUT = 12_000;
 const FOLDER = '/lock/order';
@@ -21,11 +19,7 @@ describe('The node of an attempt', () => {
     clock = new FakeClock();
     server = new FakeZooKeeper();
     events = [];
-    const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
-    backend = direct(new ZooKeeperBackend(contextFor(events, { clock }), settings, server.connect(clock)), events);
-    const connected = backend.connect();
-    await clock.advance(0);
-    await connected;
+    backend = await startOn(server, { clock }, events);
   });
 
   afterEach(async () => {

@@ -1,78 +1,60 @@
-import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
+import { LockConfigError } from '../../lib/api/errors.js';
 import type { StoredRecord } from '../../lib/api/lock-provider.js';
 import { LockPaths, segmentOf } from '../../lib/providers/zookeeper/lock-path.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
 import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { contextFor } from '../backend-context.js';
-import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
-import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
-import { until } from '../until.js';
-import { ZooKeeperAdmin } from './zookeeper-admin.js';
+import { zooKeeperForTests } from './seam.js';
 
 /** A process must not lose its session because the machine is slow. */
 const SESSION = 20_000;
-const SHORT_SESSION = 3_000;
 
 const valueOf = async (answer: Promise<StoredRecord>) => (await answer).value;
 
 describe('records on ZooKeeper', () => {
   const paths = new LockPaths('', 'shop');
-  let server: ZooKeeperServer;
-  let admin: ZooKeeperAdmin;
-  const stops: (() => Promise<unknown>)[] = [];
+  const zk = zooKeeperForTests();
+  const started: ZooKeeperBackend[] = [];
 
-  beforeAll(async () => {
-    server = await startZooKeeper();
-    admin = await ZooKeeperAdmin.connect(server.connectString);
-  }, 60_000);
-  afterEach(() => Promise.all(stops.splice(0).map((stop) => stop())));
-  afterAll(async () => {
-    admin.close();
-    await server.stop();
-  });
+  afterEach(() => Promise.all(started.splice(0).map((backend) => backend.close())));
 
-  async function start(sessionTimeout = SESSION): Promise<{ backend: ZooKeeperBackend; wire: TcpProxy }> {
-    const wire = await startTcpProxy(server.port);
-    const provider = new ZooKeeperLockProvider({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout });
+  async function start(): Promise<ZooKeeperBackend> {
+    const provider = new ZooKeeperLockProvider({ connectString: zk.server.connectString, sessionTimeout: SESSION });
     const backend = provider.createBackend(contextFor([], { namespace: 'shop' })) as ZooKeeperBackend;
-    stops.push(async () => {
-      await backend.close();
-      await wire.close();
-    });
+    started.push(backend);
     await backend.connect();
-    return { backend, wire };
+    return backend;
   }
   async function listed({ records }: ZooKeeperBackend): Promise<unknown[]> {
     const found: unknown[] = [];
     for await (const record of records.list()) found.push(record);
     return found;
   }
-  const versionOf = async (name: string) => (await admin.stat(`${paths.jobs}/${segmentOf(name)}`))?.version;
+  const versionOf = async (name: string) => (await zk.admin.stat(`${paths.jobs}/${segmentOf(name)}`))?.version;
 
   it('are persistent nodes, and each write is one change of the node, also of the same text', async () => {
-    const { backend } = await start();
-    const { records } = backend;
+    const { records } = await start();
     expect(await valueOf(records.replace('written', null, 'é'))).toBe('é');
-    expect(await admin.read('/shop/%records/%jobs/written')).toBe('é');
+    expect(await zk.admin.read('/shop/%records/%jobs/written')).toBe('é');
     expect(await valueOf(records.replace('written', 'é', 'b'))).toBe('b');
     expect(await valueOf(records.replace('written', 'é', 'b'))).toBe('b');
     expect(await versionOf('written')).toBe(2);
     expect(await valueOf(records.replace('written', 'é', 'c'))).toBe('b');
     expect(await valueOf(records.read('written'))).toBe('b');
     expect(await versionOf('written')).toBe(2);
-    await stops.pop()?.();
+    await started.pop()?.close();
     const next = await start();
-    expect(await valueOf(next.backend.records.read('written'))).toBe('b');
+    expect(await valueOf(next.records.read('written'))).toBe('b');
   });
 
   it('contain their name where the name of the node is a hash, and what is no record is not listed', async () => {
-    const { backend } = await start();
+    const backend = await start();
     const long = 'x'.repeat(300);
     for (const { name } of (await listed(backend)) as { name: string }[])
-      await admin.remove(`${paths.jobs}/${segmentOf(name)}`);
+      await zk.admin.remove(`${paths.jobs}/${segmentOf(name)}`);
     for (const name of [long, '\ud800']) await backend.records.replace(name, null, 'two\nlines');
-    expect(await admin.read(`${paths.jobs}/${segmentOf(long)}`)).toBe(`"${long}"\ntwo\nlines`);
-    for (const name of ['a b', `%sha256-${'0'.repeat(64)}`, '%ZZ']) await admin.create(`${paths.jobs}/${name}`);
+    expect(await zk.admin.read(`${paths.jobs}/${segmentOf(long)}`)).toBe(`"${long}"\ntwo\nlines`);
+    for (const name of ['a b', `%sha256-${'0'.repeat(64)}`, '%ZZ']) await zk.admin.create(`${paths.jobs}/${name}`);
     const found = await listed(backend);
     expect(found).toHaveLength(2);
     expect(found).toEqual(
@@ -84,10 +66,10 @@ describe('records on ZooKeeper', () => {
   });
 
   it('have the time of the server after an operator has removed the node of the session, and that of their creation', async () => {
-    const { backend } = await start();
+    const backend = await start();
     const before = Date.now();
-    const [session] = await admin.children(paths.sessions);
-    await admin.remove(`${paths.sessions}/${session}`);
+    const [session] = await zk.admin.children(paths.sessions);
+    await zk.admin.remove(`${paths.sessions}/${session}`);
     const { serverTime } = await backend.records.read('nothing');
     const created = await backend.records.replace('created', null, 'a');
     // The server is on this machine.
@@ -98,37 +80,27 @@ describe('records on ZooKeeper', () => {
   });
 
   it('are read behind a write, so that a server that is behind answers nothing old', async () => {
-    const { backend } = await start();
+    const backend = await start();
     await backend.records.replace('fresh', null, 'a');
-    const [session] = await admin.children(paths.sessions);
-    const beats = async () => (await admin.stat(`${paths.sessions}/${session}`))?.version ?? 0;
+    const [session] = await zk.admin.children(paths.sessions);
+    const beats = async () => (await zk.admin.stat(`${paths.sessions}/${session}`))?.version ?? 0;
     const before = await beats();
     await backend.records.read('fresh');
     expect(await beats()).toBeGreaterThan(before);
   });
 
-  it('are LockUnavailableError while the server is silent, and a write that was sent then finds itself', async () => {
-    const { backend, wire } = await start(SHORT_SESSION);
-    await backend.records.replace('silent', null, 'a');
-    wire.freeze();
-    await expect(backend.records.replace('silent', 'a', 'b')).rejects.toBeInstanceOf(LockUnavailableError);
-    wire.thaw();
-    const isWritten = () => valueOf(backend.records.replace('silent', 'a', 'b')).catch(() => undefined);
-    await until(async () => (await isWritten()) === 'b', 'it is written', 60_000);
-  }, 90_000);
-
   it('are LockConfigError where an ACL refuses them, with the permission that is missing', async () => {
-    const { backend } = await start();
+    const backend = await start();
     await backend.records.replace('closed', null, 'a');
-    await admin.allow(`${paths.jobs}/closed`, 'ra');
+    await zk.admin.allow(`${paths.jobs}/closed`, 'ra');
     const refused = backend.records.replace('closed', 'a', 'b');
     await expect(refused).rejects.toBeInstanceOf(LockConfigError);
     await expect(refused).rejects.toThrow(
       /^Record "closed" of provider "main" is not available: ZooKeeper refused the request \(.*NO_AUTH.*%jobs\/closed" does not grant permission w \(write\)/,
     );
-    await admin.allow(`${paths.jobs}/closed`, 'wa');
+    await zk.admin.allow(`${paths.jobs}/closed`, 'wa');
     await expect(backend.records.read('closed')).rejects.toThrow(/does not grant permission r \(read\)/);
-    await admin.allow(`${paths.jobs}/closed`, 'rw');
+    await zk.admin.allow(`${paths.jobs}/closed`, 'rw');
     expect(await valueOf(backend.records.replace('closed', 'a', 'b'))).toBe('b');
   });
 });

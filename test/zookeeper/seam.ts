@@ -3,7 +3,9 @@ import { ZooKeeperLockProvider, type ZooKeeperLockProviderOptions } from '../../
 import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { contextFor } from '../backend-context.js';
 import { type DirectBackend, direct, type TestEvent } from '../direct-backend.js';
+import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
 import { until } from '../until.js';
+import { ZooKeeperAdmin } from './zookeeper-admin.js';
 
 export { granted, request, type TestGrant, type TestRequest } from '../direct-backend.js';
 export { until };
@@ -13,6 +15,28 @@ const started = new Set<ZooKeeperBackend>();
 afterAll(async () => {
   await Promise.all([...started].map((backend) => backend.close()));
 });
+
+/** A server for the tests of one `describe`, and an admin who looks at it without a provider. */
+export function zooKeeperForTests(): { readonly server: ZooKeeperServer; readonly admin: ZooKeeperAdmin } {
+  let server!: ZooKeeperServer;
+  let admin!: ZooKeeperAdmin;
+  beforeAll(async () => {
+    server = await startZooKeeper();
+    admin = await ZooKeeperAdmin.connect(server.connectString);
+  }, 60_000);
+  afterAll(async () => {
+    admin.close();
+    await server.stop();
+  });
+  return {
+    get server() {
+      return server;
+    },
+    get admin() {
+      return admin;
+    },
+  };
+}
 
 /** A backend that is connected, and its events. */
 export interface StartedBackend {

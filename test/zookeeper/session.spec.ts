@@ -5,7 +5,7 @@ import { FakeClock } from '../../lib/testing/index.js';
 import { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
 import { ZooKeeperFailure } from '../../lib/providers/zookeeper/zookeeper-client.js';
-import { FakeZooKeeper } from './fake-zookeeper.js';
+import { FakeZooKeeper, startOn } from './fake-zookeeper.js';
 import { contextFor } from '../backend-context.js';
 import { granted, request } from './seam.js';
 import { type DirectBackend, direct, type TestEvent, type TestGrant } from '../direct-backend.js';
@@ -25,13 +25,8 @@ describe('A session of ZooKeeper', () => {
     server = new FakeZooKeeper();
     events = [];
     warnings = [];
-    const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
     const logger = { ...silentLogger, warn: (message: string) => warnings.push(message) };
-    const context = contextFor(events, { clock, logger });
-    backend = direct(new ZooKeeperBackend(context, settings, server.connect(clock)), events);
-    const connected = backend.connect();
-    await clock.advance(0);
-    await connected;
+    backend = await startOn(server, { clock, logger }, events);
   });
 
   afterEach(async () => {

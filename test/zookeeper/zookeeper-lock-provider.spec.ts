@@ -2,7 +2,7 @@ import { jest } from '@jest/globals';
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { inspect } from 'node:util';
-import zookeeper, { CreateMode } from 'node-zookeeper-client';
+import { CreateMode } from 'node-zookeeper-client';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { silentLogger } from '../../lib/api/logger.js';
@@ -11,9 +11,17 @@ import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-b
 import { PendingRemovals } from '../../lib/providers/zookeeper/pending-removals.js';
 import { SocketClient } from '../../lib/providers/zookeeper/socket-client.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
-import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
 import { contextFor } from '../backend-context.js';
-import { granted, request, startBackend, type StartedBackend, type TestRequest, until, untilWaiting } from './seam.js';
+import {
+  granted,
+  request,
+  startBackend,
+  type StartedBackend,
+  type TestRequest,
+  until,
+  untilWaiting,
+  zooKeeperForTests,
+} from './seam.js';
 import { ZooKeeperAdmin } from './zookeeper-admin.js';
 import { direct, type TestGrant } from '../direct-backend.js';
 
@@ -23,30 +31,21 @@ const SESSION = 30_000;
 const SHORT_SESSION = 4_000;
 jest.setTimeout(60_000);
 describe('ZooKeeperLockProvider on a real server', () => {
-  let server: ZooKeeperServer;
-  let admin: ZooKeeperAdmin;
+  const zk = zooKeeperForTests();
   let wire: TcpProxy;
 
-  beforeAll(async () => {
-    server = await startZooKeeper();
-    admin = await ZooKeeperAdmin.connect(server.connectString);
-  });
-  afterAll(async () => {
-    admin.close();
-    await server.stop();
-  });
   beforeEach(async () => {
-    wire = await startTcpProxy(server.port);
+    wire = await startTcpProxy(zk.server.port);
   });
   afterEach(() => wire.close());
 
   let keys = 0;
   const newKey = () => `key:${(keys += 1)}`;
   const folderOf = (key: string) => `/lock/${key}`;
-  const connect = () => startBackend({ connectString: server.connectString, sessionTimeout: SESSION });
+  const connect = () => startBackend({ connectString: zk.server.connectString, sessionTimeout: SESSION });
   const wired = (sessionTimeout = SESSION) => startBackend({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout });
   const has = ({ events }: StartedBackend, wanted: string) => events.some(({ type }) => type === wanted);
-  const czxidOf = async (path: string) => (await admin.stat(path))!.czxid.readBigInt64BE();
+  const czxidOf = async (path: string) => (await zk.admin.stat(path))!.czxid.readBigInt64BE();
 
   it('does not fail a call with wait: 0 because its connection was just ended', async () => {
     const provider = new ZooKeeperLockProvider({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout: SESSION });
@@ -66,7 +65,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const { backend, events } = await connect();
     const key = newKey();
     const nodeOf = async (sequence: number) =>
-      `${folderOf(key)}/${(await admin.children(folderOf(key))).find((name) => name.endsWith(`0${sequence}`))}`;
+      `${folderOf(key)}/${(await zk.admin.children(folderOf(key))).find((name) => name.endsWith(`0${sequence}`))}`;
     const alone = granted(await backend.acquire(request(key)));
     expect(alone.fencingToken).toBe(await czxidOf(await nodeOf(0)));
     const behind = backend.acquire(request(key));
@@ -85,9 +84,9 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const key = newKey();
     const first = granted(await backend.acquire(request(key)));
     await backend.release(first);
-    await admin.remove(folderOf(key));
+    await zk.admin.remove(folderOf(key));
     const second = granted(await backend.acquire(request(key)));
-    expect(await admin.children(folderOf(key))).toEqual([expect.stringMatching(/__WRIT__0000000000$/)]);
+    expect(await zk.admin.children(folderOf(key))).toEqual([expect.stringMatching(/__WRIT__0000000000$/)]);
     expect(second.fencingToken).toBeGreaterThan(first.fencingToken!);
   });
 
@@ -96,16 +95,19 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const key = newKey();
     await backend.release(granted(await backend.acquire(request(key))));
     const id = (digit: string) => `_c_${digit.repeat(8)}-1111-1111-1111-111111111111`;
-    const writer = await admin.create(`${folderOf(key)}/${id('1')}-__WRIT__`, CreateMode.EPHEMERAL_SEQUENTIAL);
+    const writer = await zk.admin.create(`${folderOf(key)}/${id('1')}-__WRIT__`, CreateMode.EPHEMERAL_SEQUENTIAL);
     const reading = backend.acquire(request(key, { mode: 'shared' }));
     await untilWaiting({ events }, 1);
     const writing = backend.acquire(request(key));
     await untilWaiting({ events }, 2);
     // CURATOR-621: under the number of its write lock, which it gives back then.
-    const reader = await admin.create(`${folderOf(key)}/${id('2')}-__READ__${writer.slice(-10)}`, CreateMode.EPHEMERAL);
-    await admin.remove(writer);
+    const reader = await zk.admin.create(
+      `${folderOf(key)}/${id('2')}-__READ__${writer.slice(-10)}`,
+      CreateMode.EPHEMERAL,
+    );
+    await zk.admin.remove(writer);
     const shared = granted(await reading);
-    await admin.remove(reader);
+    await zk.admin.remove(reader);
     await backend.release(shared);
     expect(granted(await writing).fencingToken).toBeGreaterThan(shared.fencingToken!);
   });
@@ -117,7 +119,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const { port } = hanging.address() as AddressInfo;
     // Which of the two is asked first is up to the library.
     const starts = Array.from({ length: 6 }, () =>
-      startBackend({ connectString: `127.0.0.1:${port},${server.connectString}`, sessionTimeout: '20s' }),
+      startBackend({ connectString: `127.0.0.1:${port},${zk.server.connectString}`, sessionTimeout: '20s' }),
     );
     for (const { backend } of await Promise.all(starts)) await backend.close();
     hanging.close();
@@ -125,7 +127,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
 
   it('fails to connect immediately when no server accepts its credentials, with that reason', async () => {
     const start = startBackend({
-      connectString: server.connectString,
+      connectString: zk.server.connectString,
       auth: { scheme: 'unheard-of', credentials: 'secret' },
     });
     const error: unknown = await start.catch((reason: unknown) => reason);
@@ -135,16 +137,10 @@ describe('ZooKeeperLockProvider on a real server', () => {
   });
 
   it('says why its path cannot be made', async () => {
-    const { Permission, ACL, Id } = zookeeper;
-    const readOnly = [new ACL(Permission.READ, new Id('world', 'anyone'))];
-    await new Promise<void>((resolve, reject) => {
-      admin.client.create('/shop', Buffer.alloc(0), readOnly, CreateMode.PERSISTENT, (error) => {
-        if (error) reject(error);
-        else resolve();
-      });
-    });
+    await zk.admin.create('/shop');
+    await zk.admin.allow('/shop', 'r');
     const start = startBackend({
-      connectString: `${server.connectString}/shop/locks`,
+      connectString: `${zk.server.connectString}/shop/locks`,
       sessionTimeout: SHORT_SESSION,
     });
     await expect(start).rejects.toMatchObject({ cause: { message: expect.stringMatching(/NO_AUTH/) as string } });
@@ -172,7 +168,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const held = granted(await holder.backend.acquire(request(key)));
     const places = Array.from({ length: 200 }, () => waiters.backend.acquire(request(key)));
     await untilWaiting(waiters, 200);
-    const received = async () => Number(/zk_packets_received\t(\d+)/.exec(await server.ask('mntr'))![1]);
+    const received = async () => Number(/zk_packets_received\t(\d+)/.exec(await zk.server.ask('mntr'))![1]);
     const before = await received();
     await holder.backend.release(held);
     const next = granted(await Promise.race(places));
@@ -190,7 +186,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const attempt = request(key);
     const lost = backend.acquire(attempt);
     lost.catch(() => undefined);
-    await until(async () => (await admin.children(folderOf(key))).length === 1, 'the node is there');
+    await until(async () => (await zk.admin.children(folderOf(key))).length === 1, 'the node is there');
     wire.passReplies();
     wire.cut();
     await expect(lost).rejects.toBeInstanceOf(LockUnavailableError);
@@ -199,8 +195,8 @@ describe('ZooKeeperLockProvider on a real server', () => {
       grant = await backend.acquire(attempt).catch(() => 'busy' as const);
       return grant !== 'busy';
     }, 'it is connected again');
-    const [name] = await admin.children(folderOf(key));
-    expect(await admin.children(folderOf(key))).toHaveLength(1);
+    const [name] = await zk.admin.children(folderOf(key));
+    expect(await zk.admin.children(folderOf(key))).toHaveLength(1);
     expect(granted(grant).fencingToken).toBe(await czxidOf(`${folderOf(key)}/${name}`));
   });
 
@@ -217,11 +213,11 @@ describe('ZooKeeperLockProvider on a real server', () => {
       expect(grant.fencingToken).toBeGreaterThan(held.fencingToken!);
       expect(await other.backend.release(grant)).toBe('released');
     }
-    expect(await admin.children(folderOf(key))).toEqual([]);
+    expect(await zk.admin.children(folderOf(key))).toEqual([]);
   });
 
   it('gives readers who hold together one token, the zxid of the first node, while writers go just then', async () => {
-    const patient = () => startBackend({ connectString: server.connectString });
+    const patient = () => startBackend({ connectString: zk.server.connectString });
     const [writer, one, other] = [await patient(), await patient(), await patient()];
     const key = newKey();
     for (let round = 0; round < 40; round += 1) {
@@ -232,7 +228,9 @@ describe('ZooKeeperLockProvider on a real server', () => {
       const first = granted(await reading);
       const second = granted(await other.backend.acquire(request(key, { mode: 'shared' })));
       expect(second.fencingToken).toBe(first.fencingToken);
-      const names = (await admin.children(folderOf(key))).toSorted((a, b) => a.slice(-10).localeCompare(b.slice(-10)));
+      const names = (await zk.admin.children(folderOf(key))).toSorted((a, b) =>
+        a.slice(-10).localeCompare(b.slice(-10)),
+      );
       expect(first.fencingToken).toBe(await czxidOf(`${folderOf(key)}/${names[0]}`));
       await one.backend.release(first);
       await other.backend.release(second);
@@ -255,14 +253,14 @@ describe('ZooKeeperLockProvider on a real server', () => {
     await until(() => has(cutOff, 'recovered'), 'there is a new session');
     const types = cutOff.events.map(({ type }) => type);
     expect(types.indexOf('lost')).toBeLessThan(types.indexOf('recovered'));
-    await until(async () => (await admin.children(folderOf(busy))).length === 2, 'it is queued again');
+    await until(async () => (await zk.admin.children(folderOf(busy))).length === 2, 'it is queued again');
     await other.backend.release(obstacle);
     granted(await waiter);
     expect(await cutOff.backend.release(held)).toBe('lost');
   }, 60_000);
 
   it('notices a connection that is half open before its session ends', async () => {
-    const sessions = () => admin.children('/lock/%sessions');
+    const sessions = () => zk.admin.children('/lock/%sessions');
     const others = await sessions();
     const idle = await wired(15_000);
     const [own] = (await sessions()).filter((name) => !others.includes(name));
@@ -274,35 +272,17 @@ describe('ZooKeeperLockProvider on a real server', () => {
     await until(() => has(idle, 'recovered'), 'it is connected again');
   }, 120_000);
 
-  it('leaves nothing of waiters that were cancelled', async () => {
-    const { backend, events } = await connect();
-    const key = newKey();
-    const held = granted(await backend.acquire(request(key)));
-    const waiters = Array.from({ length: 20 }, () => request(key));
-    const answers = waiters.map((waiter) => backend.acquire(waiter));
-    await untilWaiting({ events }, 20);
-    for (const waiter of waiters) waiter.abort();
-    expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
-    await until(async () => (await admin.children(folderOf(key))).length === 1, 'their nodes are gone');
-    await backend.release(held);
-  });
-
   it('reports once that it may not remove its nodes, and does not ask again; the keys are free when its session ends', async () => {
     const errors: string[] = [];
     const logger = { ...silentLogger, error: (message: string) => errors.push(message) };
-    const options = { connectString: server.connectString, sessionTimeout: SHORT_SESSION };
+    const options = { connectString: zk.server.connectString, sessionTimeout: SHORT_SESSION };
     const { backend } = await startBackend(options, { logger });
     const { backend: first } = await connect();
-    const { Permission, ACL, Id } = zookeeper;
-    const withoutDelete = [new ACL(Permission.ALL - Permission.DELETE, new Id('world', 'anyone'))];
     const [left, ...held] = Array.from({ length: 20 }, () => request(newKey(), { wait: 0 })) as [TestRequest];
     for (const { key } of [left, ...held]) {
-      await new Promise<void>((resolve, reject) => {
-        admin.client.create(folderOf(key), Buffer.alloc(0), withoutDelete, CreateMode.PERSISTENT, (error) => {
-          if (error) reject(error);
-          else resolve();
-        });
-      });
+      await zk.admin.create(folderOf(key));
+      // All but d (delete).
+      await zk.admin.allow(folderOf(key), 'crwa');
     }
     const remove = jest.spyOn(SocketClient.prototype, 'remove');
     const retry = jest.spyOn(PendingRemovals.prototype, 'retry');
@@ -327,15 +307,15 @@ describe('ZooKeeperLockProvider on a real server', () => {
   });
 
   it('leaves no node, no folder and no connection when it stops', async () => {
-    const { backend } = await startBackend({ connectString: `${server.connectString}/stop/here` });
+    const { backend } = await startBackend({ connectString: `${zk.server.connectString}/stop/here` });
     granted(await backend.acquire(request('held')));
     const released = granted(await backend.acquire(request('released')));
     await backend.release(released);
     const connections = async () =>
-      (await server.ask('cons')).split('\n').filter((line) => line.includes('sid=')).length;
+      (await zk.server.ask('cons')).split('\n').filter((line) => line.includes('sid=')).length;
     const before = await connections();
     await backend.close();
-    expect(await admin.tree('/stop/here/lock')).toEqual(['/stop/here/lock', '/stop/here/lock/%sessions']);
+    expect(await zk.admin.tree('/stop/here/lock')).toEqual(['/stop/here/lock', '/stop/here/lock/%sessions']);
     await until(async () => (await connections()) < before, 'its connection is closed');
   });
 
@@ -354,30 +334,8 @@ describe('ZooKeeperLockProvider on a real server', () => {
     await backend.close();
   });
 
-  it('one provider serves several applications, at the same time and one after the other', async () => {
-    const provider = new ZooKeeperLockProvider({ connectString: server.connectString, sessionTimeout: SESSION });
-    const managers: LockManager[] = [];
-    const start = async () => {
-      const locks = new LockManager({ providers: { zookeeper: provider }, shutdownGrace: 0 });
-      managers.push(locks);
-      await locks.start();
-      return locks;
-    };
-    const key = newKey();
-    const [first, second] = [await start(), await start()];
-    await first.acquire(key);
-    expect(await second.tryAcquire(key)).toBeNull();
-    await first.stop();
-    const lock = await second.acquire(key);
-    const third = await start();
-    expect(await third.tryAcquire(key)).toBeNull();
-    expect(await lock.release()).toBe('released');
-    await (await third.acquire(key)).release();
-    await Promise.all(managers.map((locks) => locks.stop()));
-  });
-
   it('warns of a session that is not the one that was asked for', async () => {
-    const { backend } = await startBackend({ connectString: server.connectString, sessionTimeout: '2m' });
+    const { backend } = await startBackend({ connectString: zk.server.connectString, sessionTimeout: '2m' });
     const diagnostics = await backend.diagnose();
     expect(diagnostics.map(({ severity }) => severity)).toEqual(['warning', 'warning']);
     expect(diagnostics[0]!.message).toContain('session timeout to 60000 ms instead of 120000 ms');
@@ -388,7 +346,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const chroot = '/closed';
     const connectAs = (credentials?: string) =>
       startBackend({
-        connectString: `${server.connectString}${chroot}`,
+        connectString: `${zk.server.connectString}${chroot}`,
         sessionTimeout: SESSION,
         auth: credentials === undefined ? undefined : { credentials },
       });
@@ -396,8 +354,8 @@ describe('ZooKeeperLockProvider on a real server', () => {
     it('closes its nodes to everybody else', async () => {
       const { backend } = await connectAs('owner:secret');
       granted(await backend.acquire(request('order')));
-      const stranger = await ZooKeeperAdmin.connect(server.connectString);
-      const owner = await ZooKeeperAdmin.connect(server.connectString, 'owner:secret');
+      const stranger = await ZooKeeperAdmin.connect(zk.server.connectString);
+      const owner = await ZooKeeperAdmin.connect(zk.server.connectString, 'owner:secret');
       await expect(stranger.children(`${chroot}/lock/order`)).rejects.toThrow('NO_AUTH');
       const [name] = await owner.children(`${chroot}/lock/order`);
       await expect(stranger.remove(`${chroot}/lock/order/${name}`)).rejects.toThrow('NO_AUTH');
@@ -427,13 +385,13 @@ describe('ZooKeeperLockProvider on a real server', () => {
         { scheme: 'world', id: 'anyone', permissions: 'r' },
       ];
       const { backend } = await startBackend({
-        connectString: `${server.connectString}/readable`,
+        connectString: `${zk.server.connectString}/readable`,
         auth: { credentials: 'owner:secret' },
         acl,
       });
       granted(await backend.acquire(request('order')));
-      const [name] = await admin.children('/readable/lock/order');
-      await expect(admin.remove(`/readable/lock/order/${name}`)).rejects.toThrow('NO_AUTH');
+      const [name] = await zk.admin.children('/readable/lock/order');
+      await expect(zk.admin.remove(`/readable/lock/order/${name}`)).rejects.toThrow('NO_AUTH');
     });
   });
 });

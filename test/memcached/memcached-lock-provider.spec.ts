@@ -3,7 +3,7 @@ import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { jest } from '@jest/globals';
-import { type Clock } from '../../lib/api/clock.js';
+import type { Clock } from '../../lib/api/clock.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
@@ -14,6 +14,10 @@ import { DirectCaller } from '../../lib/provider-kit/direct-caller.js';
 import { contextFor } from '../backend-context.js';
 import { type MemcachedServer, startMemcached } from '../servers/memcached-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
+import { until } from '../until.js';
+import { secondsFor } from '../../lib/providers/memcached/expiry.js';
+import { itemKeyOf } from '../../lib/providers/memcached/item-key.js';
+import { readOptions } from '../../lib/providers/memcached/memcached-options.js';
 
 let server: MemcachedServer;
 let wire: TcpProxy;
@@ -34,18 +38,14 @@ afterEach(async () => {
   await wire.close();
 });
 
-/** One process, whose wire to the server can be cut. */
-function start(address = `127.0.0.1:${wire.port}`): Promise<LockManager> {
-  return startWith(new MemcachedLockProvider({ server: address, commandTimeout: '2s' }));
-}
-
 const newNamespace = () => `test-${Math.random().toString(36).slice(2)}`;
 
-async function startWith(provider: MemcachedLockProvider, namespace = newNamespace()): Promise<LockManager> {
+/** One process, whose wire to the server can be cut. */
+async function start(address = `127.0.0.1:${wire.port}`): Promise<LockManager> {
   const say = (message: string) => log.push(message);
   const locks = new LockManager({
-    providers: { cache: provider },
-    namespace,
+    providers: { cache: new MemcachedLockProvider({ server: address, commandTimeout: '2s' }) },
+    namespace: newNamespace(),
     shutdownGrace: 0,
     logger: { debug: () => {}, warn: say, error: say },
   });
@@ -54,13 +54,7 @@ async function startWith(provider: MemcachedLockProvider, namespace = newNamespa
   return locks;
 }
 
-async function until(probe: () => boolean | Promise<boolean>): Promise<void> {
-  for (const limit = Date.now() + 15_000; !(await probe()); await new Promise((resolve) => setTimeout(resolve, 10))) {
-    if (Date.now() > limit) throw new Error('It did not happen within 15 s.');
-  }
-}
-
-const aborted = (signal: AbortSignal) => until(() => signal.aborted);
+const aborted = (signal: AbortSignal) => until(() => signal.aborted, 'the lock is lost');
 
 describe('a memcached that loses its items', () => {
   it('by a restart: the holder knows as soon as it is back, and others can lock', async () => {
@@ -98,6 +92,7 @@ describe('a memcached that does not answer', () => {
             (error: unknown) => error,
           )
           .then((answer) => answer instanceof LockUnavailableError),
+        'the server is silent',
       );
       await expect(locks.tryAcquire('other')).rejects.toThrow(LockUnavailableError);
       expect(events).toEqual(['cache']);
@@ -109,14 +104,10 @@ describe('a memcached that does not answer', () => {
         () => true,
         () => false,
       ),
+      'the server answers again',
     );
     expect(lock.isHeld()).toBe(true);
     expect(await lock.release()).toBe('released');
-  });
-
-  it('is unavailable at the start, and used when it is there', async () => {
-    wire.refuse();
-    await expect(start()).rejects.toThrow(LockUnavailableError);
   });
 });
 
@@ -184,7 +175,7 @@ it('a server that accepts and closes immediately is asked more and more rarely, 
   );
   try {
     await connection.open();
-    await until(() => pauses.length >= 7);
+    await until(() => pauses.length >= 7, 'it has paused seven times');
     expect(pauses.slice(0, 7)).toEqual([50, 100, 200, 400, 800, 1_000, 1_000]);
     isSick = false;
     await until(() =>
@@ -194,10 +185,11 @@ it('a server that accepts and closes immediately is asked more and more rarely, 
           () => true,
           () => false,
         ),
+      'it executes a command',
     );
     pauses.length = 0;
     for (const socket of sockets) socket.destroy();
-    await until(() => pauses.length > 0);
+    await until(() => pauses.length > 0, 'it pauses');
     expect(pauses[0]).toBe(50);
   } finally {
     connection.close();
@@ -213,7 +205,7 @@ describe('a reply that is lost', () => {
     const locks = await start();
     wire.loseReplies();
     const lock = locks.acquire('order', { wait: '1m' });
-    await until(async () => (await server.keys()).some((key) => key.endsWith(':order')));
+    await until(async () => (await server.keys()).some((key) => key.endsWith(':order')), 'the server has granted it');
     wire.passReplies();
     const held = await lock;
     expect(held.isHeld()).toBe(true);
@@ -253,7 +245,7 @@ it('a call with wait: 0 does not fail because its connection was just ended', as
   let isLost = false;
   locks.events.on('unavailable', () => (isLost = true));
   wire.cut();
-  await until(() => isLost);
+  await until(() => isLost, 'it is noticed');
   expect((await locks.tryAcquire('order'))?.isHeld()).toBe(true);
 });
 
@@ -281,16 +273,6 @@ describe('the diagnostics at boot', () => {
   });
 });
 
-it('an item that was evicted is a lock that is lost', async () => {
-  const namespace = newNamespace();
-  const application = () => startWith(new MemcachedLockProvider({ server: server.address }), namespace);
-  const lock = await (await application()).acquire('order', { lease: '1500ms' });
-  for (const key of await server.keys()) if (key.endsWith(':order')) await server.command(`delete ${key}`);
-  const thief = await (await application()).tryAcquire('order');
-  await aborted(lock.signal);
-  expect(thief?.isHeld()).toBe(true);
-});
-
 it('rejects a server that requires authentication at startup', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'lock-memcached-'));
   await writeFile(join(folder, 'accounts'), 'app:secret\n');
@@ -306,4 +288,63 @@ it('rejects a server that requires authentication at startup', async () => {
     await closed.stop();
     await rm(folder, { recursive: true });
   }
+});
+
+// Golden: processes of two versions must find each other's locks.
+describe('the name of an item never changes', () => {
+  it.each([
+    ['order:42', 'shop:order:42'],
+    ['a%20b/c', 'shop:a%20b/c'],
+    ['', 'shop:#47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU'],
+    ['#', 'shop:#ne-ZbLHqh-WWtsrczKODmjUumdnOB-Y1zbI584yilPg'],
+    ['a b', 'shop:#h4fMnf0CFrqHZE2QKepVI-VfEDmrXap6hhhmU2qKI_s'],
+    ['é', 'shop:#Y-PIB_k_ZpomJfN-5nNybDbvPpm2t9sCyRC-JQh-D5w'],
+    ['x'.repeat(161), 'shop:#vY7tPUf5EFgj-ulcsBtLLKT9beiZfUfHcHIOYao3b6s'],
+  ])('%j', (key, name) => {
+    expect(itemKeyOf('shop', key)).toBe(name);
+  });
+
+  it('and fits into 250 bytes without blanks and control characters, whatever the key', () => {
+    for (const key of ['\0', '\r\nflush_all\r\n', ' ', '\ud800', '😀'.repeat(500), 'x'.repeat(160)]) {
+      expect(itemKeyOf('n'.repeat(64), key)).toMatch(/^[!-~]{1,250}$/);
+    }
+  });
+});
+
+describe('the seconds of an item', () => {
+  it('are two more than the time that is trusted', () => {
+    expect([1, 1_000, 1_001, 30_000].map(secondsFor)).toEqual([3, 3, 4, 32]);
+  });
+
+  it('are refused where memcached would take them for a point in time', () => {
+    const thirtyDays = 30 * 24 * 60 * 60 * 1_000;
+    expect(secondsFor(thirtyDays - 2_000)).toBe(2_592_000);
+    expect(() => secondsFor(thirtyDays)).toThrow(LockConfigError);
+  });
+});
+
+describe('the server option', () => {
+  it.each([
+    ['cache', 'cache', 11211],
+    ['10.0.0.1:11212', '10.0.0.1', 11212],
+    ['[::1]:1', '::1', 1],
+  ])('%s', (server, host, port) => {
+    expect(readOptions({ server })).toMatchObject({ host, port, commandTimeout: 2_000 });
+  });
+
+  it.each([
+    undefined as never,
+    null as never,
+    ['cache'] as never,
+    '',
+    'a b',
+    'cache:0',
+    'cache:99999',
+    'memcached://cache',
+    '::1',
+    'a:1,b:1',
+  ])('refuses "%s"', (server) => {
+    expect(() => readOptions({ server })).toThrow(LockConfigError);
+    expect(() => readOptions({ server })).toThrow('"server"');
+  });
 });

@@ -6,25 +6,31 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
 import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
 import { startZooKeeper, type ZooKeeperServer } from '../servers/zookeeper-server.mjs';
-import { type Observer, startObserver, until } from './observer.js';
+import { until } from '../until.js';
+import { ZooKeeperAdmin } from './zookeeper-admin.js';
+import { startEnsemble, type ZooKeeperEnsemble } from '../servers/zookeeper-ensemble.js';
 
-const WAITERS = 8;
-const KILLED = 4;
-/** How long a killed process keeps its place, in ms. One that is only slow must not lose it. */
-const SESSION = 6_000;
 const seed = process.env.LOCK_SEED ?? String(Date.now());
 
+let library: CompiledLibrary;
+beforeAll(async () => {
+  library = await compileLibrary();
+}, 60_000);
+afterAll(() => library.remove());
+
 describe('waiters that are killed', () => {
+  const WAITERS = 8;
+  const KILLED = 4;
+  /** How long a killed process keeps its place, in ms. One that is only slow must not lose it. */
+  const SESSION = 6_000;
   let server: ZooKeeperServer;
-  let observer: Observer;
-  let library: CompiledLibrary;
+  let observer: ZooKeeperAdmin;
   let here: LockManager;
   const workers: ChildProcess[] = [];
 
   beforeAll(async () => {
     server = await startZooKeeper();
-    observer = await startObserver(server.connectString);
-    library = await compileLibrary();
+    observer = await ZooKeeperAdmin.connect(server.connectString);
     here = new LockManager({
       providers: { zookeeper: new ZooKeeperLockProvider({ connectString: server.connectString }) },
       shutdownGrace: 0,
@@ -36,7 +42,6 @@ describe('waiters that are killed', () => {
     for (const worker of workers) worker.kill('SIGKILL');
     await here.stop();
     observer.close();
-    await library.remove();
     await server.stop();
   });
 
@@ -57,7 +62,7 @@ describe('waiters that are killed', () => {
         if (message === 'granted') served.push(place);
       });
       worker.send('acquire');
-      await until(async () => (await observer.attemptsIn('/lock/queue')).length === place + 2, `${place} waits`);
+      await until(async () => (await observer.children('/lock/queue')).length === place + 2, `${place} waits`);
     }
     await until(async () => (await watchers(server, observer)).length === WAITERS, 'all of them watch');
     expect(await watchers(server, observer)).toEqual(workers.map(() => 1));
@@ -76,16 +81,16 @@ describe('waiters that are killed', () => {
       else workers[place]!.send('release');
     }
 
-    await until(async () => (await observer.attemptsIn('/lock/queue')).length === 0, 'nothing is left');
+    await until(async () => (await observer.children('/lock/queue')).length === 0, 'nothing is left');
   }, 240_000);
 });
 
 /** How many sessions watch each of the nodes that others watch. A holder watches its own node as well. */
-async function watchers(server: ZooKeeperServer, observer: Observer): Promise<number[]> {
+async function watchers(server: ZooKeeperServer, observer: ZooKeeperAdmin): Promise<number[]> {
   const watched = (await server.ask('wchp')).split(/^(?=\/)/m).filter((text) => text.startsWith('/lock/queue/'));
   const counts = watched.map(async (text) => {
     const [path = '', ...sessions] = text.trim().split(/\s+/);
-    const owner = await observer.ownerOf(path);
+    const owner = (await observer.stat(path))?.ephemeralOwner.toString('hex');
     return sessions.filter((session) => session !== `0x${owner?.replace(/^0+/, '')}`).length;
   });
   return (await Promise.all(counts)).filter((count) => count > 0);
@@ -96,3 +101,47 @@ function shuffled(n: number): number[] {
   const digest = (index: number) => createHash('sha1').update(`${seed}:${index}`).digest('hex');
   return [...Array(n).keys()].sort((a, b) => (digest(a) < digest(b) ? -1 : 1));
 }
+
+describe('a process that holds as many locks as it can', () => {
+  /** How long the locks of a killed process stay, in ms. */
+  const SESSION = 8_000;
+  /** Long keys, so that few locks are enough. */
+  const KEY_LENGTH = 195;
+  /** Of so many the servers cannot read the transaction that ends the session: 2.6 MB. */
+  const TOO_MANY = 10_000;
+  let ensemble: ZooKeeperEnsemble;
+  let here: LockManager;
+  let hoarder: ChildProcess | undefined;
+
+  beforeAll(async () => {
+    ensemble = await startEnsemble({ config: { syncLimit: 50 } });
+    const { connectString } = ensemble;
+    here = new LockManager({ providers: { zookeeper: new ZooKeeperLockProvider({ connectString }) } });
+    await here.start();
+  }, 120_000);
+  afterAll(async () => {
+    hoarder?.kill('SIGKILL');
+    await here.stop();
+    await ensemble.stop();
+  });
+
+  it('may crash: the servers end its session, and can be started again', async () => {
+    const args = [library.folder, ensemble.connectString, SESSION, KEY_LENGTH, TOO_MANY].map(String);
+    hoarder = fork(join(import.meta.dirname, 'hoarder.mjs'), args, { execArgv: [] });
+    const [[first, second]] = (await once(hoarder, 'message')) as [{ count: number; code?: string }[]];
+    const key = '0'.padStart(KEY_LENGTH, 'k');
+    expect(await here.tryAcquire(key)).toBeNull();
+
+    hoarder.kill('SIGKILL');
+    const lock = await here.acquire(key, { wait: '1m' });
+    await lock.release();
+    for (const server of ensemble.servers) await server.kill();
+    await Promise.all(ensemble.servers.map((server) => server.restart()));
+    await (await here.acquire(key, { wait: '1m' })).release();
+
+    // What is released makes room.
+    expect(second).toEqual(first);
+    expect(first!.code).toBe('LOCK_CAPACITY');
+    expect(first!.count).toBeGreaterThan(3_000);
+  }, 180_000);
+});

@@ -1,3 +1,0 @@
-import type { Socket } from 'node:net';
-
-export declare function reset(socket: Socket): void;

@@ -1,3 +1,4 @@
+import type { Clock } from '../../lib/api/clock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 
@@ -5,10 +6,11 @@ import type { LockProvider } from '../../lib/api/lock-provider.js';
 export class LockProcesses {
   readonly #managers: LockManager[] = [];
 
-  async start(provider: LockProvider): Promise<LockManager> {
+  async start(provider: LockProvider, clock?: Clock): Promise<LockManager> {
     // A waiter is served within milliseconds, and within seconds on a busy machine.
     const defaults = { wait: '1m' };
-    const locks = new LockManager({ providers: { sql: provider }, namespace: 'test', defaults, shutdownGrace: 0 });
+    const providers = { sql: provider };
+    const locks = new LockManager({ providers, namespace: 'test', clock, defaults, shutdownGrace: 0 });
     this.#managers.push(locks);
     await locks.start();
     return locks;

@@ -2,6 +2,7 @@ import { jest } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from 'pg';
 import type { DataSource, EntityManager } from 'typeorm';
+import type { Clock } from '../../lib/api/clock.js';
 import { LockCapacityError, LockConfigError, LockError, LockLostError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
@@ -10,7 +11,9 @@ import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
 import { counterNameOf, rowNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor } from '../backend-context.js';
+import { until } from '../until.js';
 import { Account } from './accounts.js';
 import { NUMBERS, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 
@@ -68,6 +71,7 @@ describe.each(databases)('row locks on %s', (type) => {
   async function process(
     options: Parameters<SqlBackend['provider']>[0] = {},
     provider?: TypeOrmRowLockProvider,
+    clock?: Clock,
   ): Promise<LockManager> {
     const locks = new LockManager({
       providers: {
@@ -75,6 +79,7 @@ describe.each(databases)('row locks on %s', (type) => {
           provider ?? (await backend.provider({ ...options, dataSource: options.dataSource ?? (await application()) })),
       },
       namespace: 'test',
+      clock,
       // A waiter is served within milliseconds, and within seconds on a busy machine.
       defaults: { wait: '1m' },
     });
@@ -149,14 +154,14 @@ describe.each(databases)('row locks on %s', (type) => {
   });
 
   it('a holder that is cut off before its commit learns that the lock was lost', async () => {
-    const provider = await backend.provider({ sessionGuard: '3s', commandTimeout: '1s' });
+    // The server frees the row after the guard, for which both servers count whole seconds or more.
+    const provider = await backend.provider({ sessionGuard: '1s', commandTimeout: '500ms' });
     const locks = await process({}, provider);
     const task = locks.withLock('account:1', async (lock) => {
       await entityManagerOf(lock).query('INSERT INTO account (id, balance) VALUES (1, 100)');
       backend.wireOf(provider)?.freeze();
     });
     await expect(task).rejects.toBeInstanceOf(LockLostError);
-    // The guard of 3 s frees the row. The default is 30 s.
     const other = await process();
     await (await other.acquire('account:1', { wait: '20s' })).release();
     expect(await balances()).toEqual({});
@@ -189,13 +194,31 @@ describe.each(databases)('row locks on %s', (type) => {
   });
 
   it('a statement may take most of the guard, and a heartbeat follows it', async () => {
-    const locks = await process({ sessionGuard: '5s' });
+    const [guard, most] = [600_000, 400_000];
+    const time = new FakeClock();
+    // Answers take real time, in which a test may advance this clock by hours.
+    const locks = await process({}, await backend.provider({ sessionGuard: guard, commandTimeout: '24h' }), time);
+    await backend.admin.query('INSERT INTO account (id, balance) VALUES (1, 0)');
+    const other = backend.admin.createQueryRunner();
+    await other.startTransaction();
+    await other.query('SELECT 1 FROM account WHERE id = 1 FOR UPDATE');
     await locks.withLock('a', async (lock) => {
-      await entityManagerOf(lock).query(type === 'postgres' ? 'SELECT pg_sleep(3)' : 'SELECT SLEEP(3)');
-      await sleep(3_000);
+      const statement = entityManagerOf(lock).query('UPDATE account SET balance = 1 WHERE id = 1');
+      await backend.untilWaiting(1);
+      await time.advance(most);
+      expect(lock.isHeld()).toBe(true);
+      await other.rollbackTransaction();
+      await statement;
+      await until(async () => {
+        await time.advance(1_000);
+        return lock.remaining() > most;
+      }, 'a heartbeat has followed');
+      await time.advance(most);
       lock.assertHeld();
     });
-  }, 60_000);
+    await other.release();
+    expect(await balances()).toEqual({ 1: 1 });
+  });
 
   it('a transaction that the server has rolled back for a deadlock is a lock that is lost', async () => {
     await backend.admin.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)');

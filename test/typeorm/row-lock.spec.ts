@@ -1,6 +1,4 @@
-import { jest } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Client } from 'pg';
 import type { DataSource, EntityManager } from 'typeorm';
 import type { Clock } from '../../lib/api/clock.js';
 import { LockCapacityError, LockConfigError, LockError, LockLostError } from '../../lib/api/errors.js';
@@ -15,29 +13,8 @@ import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor } from '../backend-context.js';
 import { until } from '../until.js';
 import { Account } from './accounts.js';
+import { observed, type Observer } from './observed-driver.js';
 import { NUMBERS, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
-
-/** On how many connections of pg statements are sent while `task` runs, and how many any of them has under way at most. */
-async function statementsAtOnce(task: () => Promise<void>): Promise<{ connections: number; most: number }> {
-  const running = new Map<Client, number>();
-  let most = 0;
-  const { query } = Client.prototype;
-  const spy = jest.spyOn(Client.prototype, 'query').mockImplementation(function (this: Client, ...args: unknown[]) {
-    const count = (running.get(this) ?? 0) + 1;
-    running.set(this, count);
-    most = Math.max(most, count);
-    const answer: unknown = Reflect.apply(query, this, args);
-    const done = () => running.set(this, (running.get(this) ?? 0) - 1);
-    void Promise.resolve(answer).then(done, done);
-    return answer;
-  });
-  try {
-    await task();
-  } finally {
-    spy.mockRestore();
-  }
-  return { connections: running.size, most };
-}
 
 // One database at a time: a run of one alone is `npm test -- test/typeorm/row-lock.spec.ts -t mariadb`.
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
@@ -415,12 +392,23 @@ describe.each(databases)('row locks on %s', (type) => {
   if (type === 'postgres') {
     // Its driver is about to drop the queue that would put them in order.
     it('sends one statement at a time on each connection, however many locks are taken at the same time', async () => {
-      const { connections, most } = await statementsAtOnce(async () => {
-        const locks = await process({ fencing: true, maxConnections: 20, commandTimeout: '10s' });
-        const keys = Array.from({ length: 32 }, (_, index) => `new:${index % 16}`);
-        await Promise.all(keys.map((key) => locks.withLock(key, () => undefined)));
+      const running = new Map<object, number>();
+      let most = 0;
+      const observer: Observer = (_, __, answered, connection) => {
+        const count = (running.get(connection) ?? 0) + 1;
+        running.set(connection, count);
+        most = Math.max(most, count);
+        void answered.then(() => running.set(connection, running.get(connection)! - 1));
+        return undefined;
+      };
+      const provider = await backend.wired((plain) => {
+        const dataSource = observed(plain, observer);
+        return new TypeOrmRowLockProvider({ dataSource, fencing: true, maxConnections: 20, commandTimeout: '10s' });
       });
-      expect(connections).toBeGreaterThan(2);
+      const locks = await process({}, provider);
+      const keys = Array.from({ length: 32 }, (_, index) => `new:${index % 16}`);
+      await Promise.all(keys.map((key) => locks.withLock(key, () => undefined)));
+      expect(running.size).toBeGreaterThan(2);
       expect(most).toBe(1);
     });
   }

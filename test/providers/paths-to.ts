@@ -32,7 +32,7 @@ export async function pathsTo(words: RegExp, root: object): Promise<string[]> {
 
 /** What a promise has been fulfilled or rejected with; undefined if it is pending. */
 async function valueOf(promise: Promise<unknown>): Promise<unknown> {
-  return Promise.race([promise, undefined]).catch((error: unknown) => error);
+  return Promise.race([promise, Promise.resolve()]).catch((error: unknown) => error);
 }
 
 /** The neighbors of a timer in Node.js's list of all timers, which an inspector does not follow. */

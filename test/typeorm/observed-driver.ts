@@ -7,6 +7,7 @@ export type Observer = (
   sql: string,
   values: readonly unknown[],
   answered: Promise<void>,
+  connection: object,
 ) => Promise<unknown> | undefined;
 
 type Callback = (error: unknown, ...answer: unknown[]) => unknown;

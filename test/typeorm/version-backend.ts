@@ -35,7 +35,10 @@ export async function revokeLease(admin: DataSource, namespace: string, key: str
 export function versionProvider(
   backend: SqlBackend,
   // A busy machine answers a statement late, which must not look like an outage.
-  { commandTimeout = '3s', observer }: { readonly commandTimeout?: string; readonly observer?: Observer } = {},
+  {
+    commandTimeout = '3s',
+    observer,
+  }: { readonly commandTimeout?: string; readonly observer?: Observer | undefined } = {},
 ): Promise<TypeOrmVersionLockProvider> {
   return backend.wired((plain) => {
     const dataSource = observer ? observed(plain, observer) : plain;

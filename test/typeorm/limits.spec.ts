@@ -1,17 +1,18 @@
 import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
-import { jest } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type DataSource } from 'typeorm';
+import type { Lock } from '../../lib/api/lock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { type TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
-import { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
-import { LimitedLeases } from '../../lib/providers/sql/version/limited-leases.js';
+import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
+import { kindOf, type Observer } from './observed-driver.js';
 import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { versionProvider } from './version-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 
 describe.each(databases)('limited leases on %s', (type) => {
+  const { now } = FAMILIES[type === 'mariadb' ? 'mysql' : type];
   let backend: SqlBackend;
   let admin: DataSource;
   const managers: LockManager[] = [];
@@ -27,9 +28,9 @@ describe.each(databases)('limited leases on %s', (type) => {
     await backend.stop();
   });
 
-  async function application(provider?: TypeOrmVersionLockProvider): Promise<LockManager> {
+  async function application(observer?: Observer, provider?: TypeOrmVersionLockProvider): Promise<LockManager> {
     const locks = new LockManager({
-      providers: { sql: provider ?? (await versionProvider(backend)) },
+      providers: { sql: provider ?? (await versionProvider(backend, { observer })) },
       namespace: 'test',
       defaults: { wait: '1m' },
       shutdownGrace: 0,
@@ -45,6 +46,12 @@ describe.each(databases)('limited leases on %s', (type) => {
     );
     return row?.holders?.toString() ?? null;
   }
+
+  /** Calls with what each statement about the key does, before it is sent. A process that has started also claims the row of the purge. */
+  const about =
+    (key: string, observe: (kind: string | undefined) => Promise<unknown>): Observer =>
+    (sql, values) =>
+      values.includes(`test#lease:${key}`) ? observe(kindOf(sql)) : undefined;
 
   it('two attempts of one process that do not wait are both granted while there is room, and a third is busy', async () => {
     const locks = await application();
@@ -105,46 +112,38 @@ describe.each(databases)('limited leases on %s', (type) => {
   });
 
   it('a renewal is one statement: claims of others before it, however many, do not make it fail or take part in it', async () => {
-    const [ann, bob] = [await application(), await application()];
-    const lock = await ann.acquire('contended', { limit: 3, lease: '1h' });
-    const { renew } = LimitedLeases.prototype;
+    const bob = await application();
     const cycle = async () => (await bob.acquire('contended', { limit: 3 })).release();
-    const looks = jest.spyOn(LeaseTable.prototype, 'read');
-    const renewed = jest.spyOn(LimitedLeases.prototype, 'renew').mockImplementation(async function (
-      this: LimitedLeases,
-      ...change
-    ) {
+    const sent: unknown[] = [];
+    const observer = about('contended', async (kind) => {
+      sent.push(kind);
+      if (kind !== 'limited renewal') return;
       for (let round = 0; round < 10; round += 1) expect(await cycle()).toBe('released');
-      looks.mockClear();
-      const answer = await Reflect.apply(renew, this, change);
-      expect(looks).not.toHaveBeenCalled();
-      await cycle();
-      return answer;
     });
-    try {
-      for (let round = 0; round < 5; round += 1) await lock.extend('1h');
-    } finally {
-      renewed.mockRestore();
-      looks.mockRestore();
+    const ann = await application(observer);
+    const lock = await ann.acquire('contended', { limit: 3, lease: '1h' });
+    sent.length = 0;
+    for (let round = 0; round < 5; round += 1) {
+      await lock.extend('1h');
+      await cycle();
     }
+    expect(sent).toEqual(Array(5).fill('limited renewal'));
     expect(lock.isHeld()).toBe(true);
     expect(await lock.release()).toBe('released');
   });
 
   it('a claim does not undo a renewal that comes between its look and itself', async () => {
-    const [ann, bob] = [await application(), await application()];
+    const ann = await application();
     const lock = await ann.acquire('renewed', { limit: 2 });
-    const { claim } = LimitedLeases.prototype;
-    const claimed = jest.spyOn(LimitedLeases.prototype, 'claim').mockImplementationOnce(async function (
-      this: LimitedLeases,
-      ...terms
-    ) {
+    let claims = 0;
+    const observer = about('renewed', async (kind) => {
+      if (kind !== 'limited claim') return;
+      claims += 1;
       await lock.extend('1h');
-      return Reflect.apply(claim, this, terms);
     });
+    const bob = await application(observer);
     const other = await bob.tryAcquire('renewed', { limit: 2 });
-    expect(claimed).toHaveBeenCalledTimes(1);
-    claimed.mockRestore();
+    expect(claims).toBe(1);
     expect(other?.isHeld()).toBe(true);
     await other?.release();
     expect((await ann.admin.inspect('renewed'))?.expiresIn).toBeGreaterThan(3_000_000);
@@ -152,84 +151,51 @@ describe.each(databases)('limited leases on %s', (type) => {
   });
 
   it('minHold counts from the claim, however long ago the row was read', async () => {
-    const locks = await application();
-    const { claim } = LimitedLeases.prototype;
-    const claimed = jest.spyOn(LimitedLeases.prototype, 'claim').mockImplementationOnce(async function (
-      this: LimitedLeases,
-      ...terms
-    ) {
-      await sleep(1_500);
-      return Reflect.apply(claim, this, terms);
+    let claimedAt = Infinity;
+    const observer = about('kept', async (kind) => {
+      if (kind !== 'limited claim') return;
+      const [row] = await admin.query<{ time: unknown }[]>(`SELECT ${now} AS time`);
+      claimedAt = Number(row!.time);
     });
+    const locks = await application(observer);
     const lock = await locks.acquire('kept', { limit: 2, minHold: '10m' });
-    claimed.mockRestore();
-    expect((await locks.admin.inspect('kept'))?.expiresIn).toBeGreaterThan(599_000);
+    const [, end] = /=(\d{16}),/.exec((await holdersOf('kept'))!)!;
+    expect(Number(end)).toBeGreaterThanOrEqual(claimedAt + 600_000_000);
     await lock.release();
     expect(await locks.admin.forceRelease('kept')).toBe(true);
   });
 
   it('an attempt that does not wait is granted while there is room, although each of its looks is overtaken', async () => {
-    const [ann, bob] = [await application(), await application()];
-    const { claim, reserve } = LimitedLeases.prototype;
-    const passers: (typeof claim | typeof reserve)[] = [];
-    let isOvertaken = false;
-    const overtake = async () => {
-      if (isOvertaken) return;
-      isOvertaken = true;
+    const bob = await application();
+    const overtaken: unknown[] = [];
+    const observer = about('overtaken', async (kind) => {
+      if (kind !== 'limited claim' && kind !== 'limited reservation') return;
+      overtaken.push(kind);
       await (await bob.acquire('overtaken', { limit: 3 })).release();
-      isOvertaken = false;
-    };
-    const spies = [
-      jest.spyOn(LimitedLeases.prototype, 'claim').mockImplementation(async function (this: LimitedLeases, ...terms) {
-        passers.push(claim);
-        await overtake();
-        return Reflect.apply(claim, this, terms);
-      }),
-      jest.spyOn(LimitedLeases.prototype, 'reserve').mockImplementation(async function (this: LimitedLeases, ...terms) {
-        passers.push(reserve);
-        await overtake();
-        return Reflect.apply(reserve, this, terms);
-      }),
-    ];
-    try {
-      const lock = await ann.tryAcquire('overtaken', { limit: 3 });
-      expect(lock?.isHeld()).toBe(true);
-      expect(passers).toEqual([claim, claim, reserve, claim]);
-      expect(await ann.admin.inspect('overtaken')).toMatchObject({ holders: 1, used: 1, limit: 3 });
-      expect(await lock?.release()).toBe('released');
-    } finally {
-      for (const spy of spies) spy.mockRestore();
-    }
+    });
+    const ann = await application(observer);
+    const lock = await ann.tryAcquire('overtaken', { limit: 3 });
+    expect(lock?.isHeld()).toBe(true);
+    expect(overtaken).toEqual(['limited claim', 'limited reservation']);
+    expect(await ann.admin.inspect('overtaken')).toMatchObject({ holders: 1, used: 1, limit: 3 });
+    expect(await lock?.release()).toBe('released');
   });
 
   it('an attempt that reserved a place and finds no room leaves it', async () => {
-    const [ann, bob] = [await application(), await application()];
+    const bob = await application();
     await (await bob.acquire('full', { limit: 1 })).release();
-    const { claim, reserve } = LimitedLeases.prototype;
-    const claimed = jest.spyOn(LimitedLeases.prototype, 'claim').mockImplementationOnce(async function (
-      this: LimitedLeases,
-      ...terms
-    ) {
-      await (await bob.acquire('full', { limit: 1 })).release();
-      return Reflect.apply(claim, this, terms);
+    let holder: Lock | undefined;
+    const places: unknown[] = [];
+    const observer = about('full', async (kind) => {
+      if (kind === 'limited claim') await (await bob.acquire('full', { limit: 1 })).release();
+      if (kind === 'limited reservation') holder = await bob.acquire('full', { limit: 1 });
+      if (kind !== 'look' || !holder) return;
+      places.push((await holdersOf('full'))!.match(/=(?!0{16})/g)?.length, await bob.admin.inspect('full'));
     });
-    let holder: Awaited<ReturnType<typeof bob.acquire>> | undefined;
-    const reserved = jest.spyOn(LimitedLeases.prototype, 'reserve').mockImplementationOnce(async function (
-      this: LimitedLeases,
-      ...terms
-    ) {
-      holder = await bob.acquire('full', { limit: 1 });
-      const answer = await Reflect.apply(reserve, this, terms);
-      expect(answer).toBe(true);
-      expect(await ann.admin.inspect('full')).toMatchObject({ holders: 1, used: 1, limit: 1 });
-      return answer;
-    });
-    try {
-      expect(await ann.tryAcquire('full', { limit: 1 })).toBeNull();
-    } finally {
-      claimed.mockRestore();
-      reserved.mockRestore();
-    }
+    const ann = await application(observer);
+    expect(await ann.tryAcquire('full', { limit: 1 })).toBeNull();
+    // Two have a place, and one of them holds.
+    expect(places.slice(0, 2)).toEqual([2, expect.objectContaining({ holders: 1, used: 1, limit: 1 })]);
     expect(await holder?.release()).toBe('released');
     expect(await ann.admin.inspect('full')).toBeNull();
     await (await bob.acquire('full')).release();
@@ -245,28 +211,20 @@ describe.each(databases)('limited leases on %s', (type) => {
   });
 
   it('the statements of exclusive locks stay what they were: one look, and one for each step', async () => {
-    const locks = await application();
+    const sent: unknown[] = [];
+    const observer = about('alone', async (kind) => sent.push(kind));
+    const locks = await application(observer);
     await (await locks.acquire('alone')).release();
-    const statements = ['read', 'claim', 'renew', 'free'] as const;
-    const calls = statements.map((name) => jest.spyOn(LeaseTable.prototype, name));
-    const limited = jest.spyOn(LimitedLeases.prototype, 'release');
-    try {
-      const lock = await locks.acquire('alone');
-      await lock.extend();
-      await lock.release();
-      // A process that has started also reads the row of the purge.
-      const ofKey = ({ mock }: (typeof calls)[number]) =>
-        mock.calls.filter(([row]) => (typeof row === 'string' ? row : row.name).endsWith('#lease:alone'));
-      expect(calls.map((spy) => ofKey(spy).length)).toEqual([1, 1, 1, 1]);
-      expect(limited).not.toHaveBeenCalled();
-    } finally {
-      for (const spy of [...calls, limited]) spy.mockRestore();
-    }
+    sent.length = 0;
+    const lock = await locks.acquire('alone');
+    await lock.extend();
+    await lock.release();
+    expect(sent).toEqual(['look', 'claim', 'renewal', 'release']);
   });
 
   it('a grant whose answer was lost is found again and takes nothing more', async () => {
     const provider = await versionProvider(backend);
-    const locks = await application(provider);
+    const locks = await application(undefined, provider);
     await (await locks.acquire('lost-reply', { limit: 2 })).release();
     const wire = backend.wireOf(provider)!;
     wire.holdReplies();

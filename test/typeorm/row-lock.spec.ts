@@ -1,7 +1,6 @@
-import { jest } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Client } from 'pg';
 import type { DataSource, EntityManager } from 'typeorm';
+import type { Clock } from '../../lib/api/clock.js';
 import { LockCapacityError, LockConfigError, LockError, LockLostError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
@@ -10,31 +9,12 @@ import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
 import { counterNameOf, rowNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor } from '../backend-context.js';
+import { until } from '../until.js';
 import { Account } from './accounts.js';
+import { observed, type Observer } from './observed-driver.js';
 import { NUMBERS, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
-
-/** On how many connections of pg statements are sent while `task` runs, and how many any of them has under way at most. */
-async function statementsAtOnce(task: () => Promise<void>): Promise<{ connections: number; most: number }> {
-  const running = new Map<Client, number>();
-  let most = 0;
-  const { query } = Client.prototype;
-  const spy = jest.spyOn(Client.prototype, 'query').mockImplementation(function (this: Client, ...args: unknown[]) {
-    const count = (running.get(this) ?? 0) + 1;
-    running.set(this, count);
-    most = Math.max(most, count);
-    const answer: unknown = Reflect.apply(query, this, args);
-    const done = () => running.set(this, (running.get(this) ?? 0) - 1);
-    void Promise.resolve(answer).then(done, done);
-    return answer;
-  });
-  try {
-    await task();
-  } finally {
-    spy.mockRestore();
-  }
-  return { connections: running.size, most };
-}
 
 // One database at a time: a run of one alone is `npm test -- test/typeorm/row-lock.spec.ts -t mariadb`.
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
@@ -68,6 +48,7 @@ describe.each(databases)('row locks on %s', (type) => {
   async function process(
     options: Parameters<SqlBackend['provider']>[0] = {},
     provider?: TypeOrmRowLockProvider,
+    clock?: Clock,
   ): Promise<LockManager> {
     const locks = new LockManager({
       providers: {
@@ -75,6 +56,7 @@ describe.each(databases)('row locks on %s', (type) => {
           provider ?? (await backend.provider({ ...options, dataSource: options.dataSource ?? (await application()) })),
       },
       namespace: 'test',
+      clock,
       // A waiter is served within milliseconds, and within seconds on a busy machine.
       defaults: { wait: '1m' },
     });
@@ -149,14 +131,22 @@ describe.each(databases)('row locks on %s', (type) => {
   });
 
   it('a holder that is cut off before its commit learns that the lock was lost', async () => {
-    const provider = await backend.provider({ sessionGuard: '3s', commandTimeout: '1s' });
-    const locks = await process({}, provider);
+    // The server frees the row after the guard, for which both servers count whole seconds or more.
+    const provider = await backend.provider({ sessionGuard: '1s', commandTimeout: '1h' });
+    const time = new FakeClock();
+    const locks = await process({}, provider, time);
     const task = locks.withLock('account:1', async (lock) => {
       await entityManagerOf(lock).query('INSERT INTO account (id, balance) VALUES (1, 100)');
       backend.wireOf(provider)?.freeze();
     });
-    await expect(task).rejects.toBeInstanceOf(LockLostError);
-    // The guard of 3 s frees the row. The default is 30 s.
+    let isOver = false;
+    const ended = task.finally(() => (isOver = true));
+    ended.catch(() => undefined);
+    await until(async () => {
+      await time.advance(600_000);
+      return isOver;
+    }, 'its COMMIT counts as unanswered');
+    await expect(ended).rejects.toBeInstanceOf(LockLostError);
     const other = await process();
     await (await other.acquire('account:1', { wait: '20s' })).release();
     expect(await balances()).toEqual({});
@@ -189,13 +179,31 @@ describe.each(databases)('row locks on %s', (type) => {
   });
 
   it('a statement may take most of the guard, and a heartbeat follows it', async () => {
-    const locks = await process({ sessionGuard: '5s' });
+    const [guard, most] = [600_000, 400_000];
+    const time = new FakeClock();
+    // Answers take real time, in which a test may advance this clock by hours.
+    const locks = await process({}, await backend.provider({ sessionGuard: guard, commandTimeout: '24h' }), time);
+    await backend.admin.query('INSERT INTO account (id, balance) VALUES (1, 0)');
+    const other = backend.admin.createQueryRunner();
+    await other.startTransaction();
+    await other.query('SELECT 1 FROM account WHERE id = 1 FOR UPDATE');
     await locks.withLock('a', async (lock) => {
-      await entityManagerOf(lock).query(type === 'postgres' ? 'SELECT pg_sleep(3)' : 'SELECT SLEEP(3)');
-      await sleep(3_000);
+      const statement = entityManagerOf(lock).query('UPDATE account SET balance = 1 WHERE id = 1');
+      await backend.untilWaiting(1);
+      await time.advance(most);
+      expect(lock.isHeld()).toBe(true);
+      await other.rollbackTransaction();
+      await statement;
+      await until(async () => {
+        await time.advance(1_000);
+        return lock.remaining() > most;
+      }, 'a heartbeat has followed');
+      await time.advance(most);
       lock.assertHeld();
     });
-  }, 60_000);
+    await other.release();
+    expect(await balances()).toEqual({ 1: 1 });
+  });
 
   it('a transaction that the server has rolled back for a deadlock is a lock that is lost', async () => {
     await backend.admin.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)');
@@ -392,12 +400,23 @@ describe.each(databases)('row locks on %s', (type) => {
   if (type === 'postgres') {
     // Its driver is about to drop the queue that would put them in order.
     it('sends one statement at a time on each connection, however many locks are taken at the same time', async () => {
-      const { connections, most } = await statementsAtOnce(async () => {
-        const locks = await process({ fencing: true, maxConnections: 20, commandTimeout: '10s' });
-        const keys = Array.from({ length: 32 }, (_, index) => `new:${index % 16}`);
-        await Promise.all(keys.map((key) => locks.withLock(key, () => undefined)));
+      const running = new Map<object, number>();
+      let most = 0;
+      const observer: Observer = (_sql, _values, answered, connection) => {
+        const count = (running.get(connection) ?? 0) + 1;
+        running.set(connection, count);
+        most = Math.max(most, count);
+        void answered.then(() => running.set(connection, running.get(connection)! - 1));
+        return undefined;
+      };
+      const provider = await backend.wired((plain) => {
+        const dataSource = observed(plain, observer);
+        return new TypeOrmRowLockProvider({ dataSource, fencing: true, maxConnections: 20, commandTimeout: '10s' });
       });
-      expect(connections).toBeGreaterThan(2);
+      const locks = await process({}, provider);
+      const keys = Array.from({ length: 32 }, (_, index) => `new:${index % 16}`);
+      await Promise.all(keys.map((key) => locks.withLock(key, () => undefined)));
+      expect(running.size).toBeGreaterThan(2);
       expect(most).toBe(1);
     });
   }

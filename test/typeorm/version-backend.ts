@@ -3,6 +3,7 @@ import { leaseNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import type { ProviderHarness } from '../../lib/provider-kit/index.js';
 import { capabilitiesOf } from '../backend-context.js';
+import { observed, type Observer } from './observed-driver.js';
 import { type SqlBackend, TABLE } from './sql-backend.js';
 
 /** A row, as an operator sees it. */
@@ -34,11 +35,15 @@ export async function revokeLease(admin: DataSource, namespace: string, key: str
 export function versionProvider(
   backend: SqlBackend,
   // A busy machine answers a statement late, which must not look like an outage.
-  { commandTimeout = '3s' }: { readonly commandTimeout?: string } = {},
+  {
+    commandTimeout = '3s',
+    observer,
+  }: { readonly commandTimeout?: string; readonly observer?: Observer | undefined } = {},
 ): Promise<TypeOrmVersionLockProvider> {
-  return backend.wired(
-    (dataSource) => new TypeOrmVersionLockProvider({ dataSource, synchronize: true, commandTimeout }),
-  );
+  return backend.wired((plain) => {
+    const dataSource = observer ? observed(plain, observer) : plain;
+    return new TypeOrmVersionLockProvider({ dataSource, synchronize: true, commandTimeout });
+  });
 }
 
 const capabilities = capabilitiesOf(

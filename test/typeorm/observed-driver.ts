@@ -1,0 +1,78 @@
+import * as mysql2 from 'mysql2';
+import pg from 'pg';
+import { DataSource, type DataSourceOptions } from 'typeorm';
+
+/** Called before a statement of the locks is sent, which waits for the promise. `answered` resolves when it has been answered. */
+export type Observer = (
+  sql: string,
+  values: readonly unknown[],
+  answered: Promise<void>,
+  connection: object,
+) => Promise<unknown> | undefined;
+
+type Callback = (error: unknown, ...answer: unknown[]) => unknown;
+type Send = (statement: string | object, values: unknown, callback: Callback) => unknown;
+
+/** The same DataSource with a driver of its own, through which a test sees each statement of the locks and may hold it back. */
+export function observed({ options }: DataSource, observer: Observer): DataSource {
+  const observe = <C extends object>(connection: C): C => {
+    for (const name of ['query', 'execute']) {
+      const send = Reflect.get(connection, name) as Send | undefined;
+      if (send) Reflect.set(connection, name, observedSend(connection, send, observer));
+    }
+    return connection;
+  };
+  class Client extends pg.Client {
+    constructor(settings: pg.ClientConfig) {
+      super(settings);
+      observe(this);
+    }
+  }
+  const driver =
+    options.type === 'postgres'
+      ? { ...pg, Client }
+      : { ...mysql2, createConnection: (uri: string) => observe(mysql2.createConnection(uri)) };
+  return new DataSource({ ...options, driver } as DataSourceOptions);
+}
+
+function observedSend(connection: object, send: Send, observer: Observer): Send {
+  return (statement, values, callback) => {
+    const { sql = '', text = sql } = typeof statement === 'string' ? { sql: statement } : (statement as Sql);
+    let onAnswer!: () => void;
+    const answered = new Promise<void>((resolve) => (onAnswer = resolve));
+    const isSent = observer(text, ((values ?? []) as unknown[]).flat(), answered, connection);
+    const sendNow = () => {
+      const onResult: Callback = (...answer) => {
+        onAnswer();
+        callback(...answer);
+      };
+      Reflect.apply(send, connection, [statement, values, onResult]);
+    };
+    if (isSent) isSent.then(sendNow, callback);
+    else sendNow();
+  };
+}
+
+interface Sql {
+  /** In mysql2. */
+  readonly sql?: string;
+  /** In pg. */
+  readonly text?: string;
+}
+
+const KINDS: readonly (readonly [name: string, form: RegExp])[] = [
+  ['look', /^SELECT .* AS server_time FROM \S+ WHERE name (?!>=)/],
+  ['page', /^SELECT .* AS server_time FROM \S+ WHERE name >=/],
+  ['limited reservation', /^UPDATE \S+ SET holder = NULL, holders = .* AND \(holders IS NOT NULL OR expires <=/],
+  ['limited claim', /^UPDATE \S+ SET holder = NULL, holders = /],
+  ['limited renewal', /^UPDATE \S+ SET holders = .*, expires = /],
+  ['limited release', /^UPDATE \S+ SET holders = /],
+  ['claim', /^UPDATE \S+ SET token = .*, holder = .*, holders = NULL/],
+  ['renewal', /^UPDATE \S+ SET expires = /],
+  ['release', /^UPDATE \S+ SET holder = NULL, expires = /],
+];
+
+/** What a statement of leases does; undefined for any other. */
+export function kindOf(sql: string): string | undefined {
+  return KINDS.find(([, form]) => form.test(sql))?.[0];
+}

@@ -366,6 +366,23 @@ describe('messages and connections, one step after the other', () => {
     expect(granted(await waiter)).toMatchObject({ key: 'k', followers: 0 });
   });
 
+  it('lets no followers in by a grant whose answer was lost, although more callers have come since', async () => {
+    const before = granted(await other.backend.acquire(request('k')));
+    expect(await other.backend.release(before, RELEASE)).toBe('released');
+    const ask = request('k');
+    const unanswered = backend.acquire(ask);
+    unanswered.catch(() => undefined);
+    await settle();
+    await wire.execute();
+    wire.cut();
+    await expect(unanswered).rejects.toThrow(LockUnavailableError);
+    Object.assign(ask, { callers: 5 });
+    const found = backend.acquire(ask);
+    await drain();
+    expect(granted(await found)).toMatchObject({ key: 'k', followers: 0 });
+    expect(granted(await found).fencingToken).toBeGreaterThan(before.fencingToken ?? 0n);
+  });
+
   it.each([
     ['alive, and keeps it', false, 0],
     ['silent, and makes it anew', true, 1],

@@ -13,6 +13,7 @@ import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs'
 import { type DirectBackend, direct, type TestEvent, type TestGrant, type TestRequest } from '../direct-backend.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { TIMEOUT, until } from '../until.js';
+import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
 
 /** Of every backend that is started here. */
 export const INSTANCE = { id: '0123456789ab', name: 'host:1' };
@@ -206,4 +207,17 @@ export async function untilAnswered<T>(ask: () => Promise<T>, within = TIMEOUT):
   };
   await until(isAnswered, 'there is an answer', within, () => cause);
   return answer as T;
+}
+
+export const COUNTER = 'lock:{0}';
+export const LOCK = 'lock:{1}:k';
+export const HERE = 'aaaaaaaaaaaa';
+export const THERE = 'bbbbbbbbbbbb';
+
+export type Operation = readonly [code: string, holder: string, ms: number];
+
+/** Runs the script by itself: one call of `process` with these operations, all on {@link LOCK}. */
+export function callScript(redis: Redis, process: string, operations: readonly Operation[]): Promise<unknown> {
+  const locks = operations.map(() => LOCK);
+  return redis.eval(LOCK_SCRIPT.text, 1 + operations.length, COUNTER, ...locks, process, ...operations.flat());
 }

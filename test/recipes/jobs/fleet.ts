@@ -9,9 +9,10 @@ import { LockManager } from '../../../lib/core/lock-manager.js';
 import type { Schedule } from '../../../lib/recipes/jobs/schedule.js';
 import { MemoryLockProvider } from '../../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../../lib/providers/memory/memory-store.js';
-import { type Looks, looksOf } from './looks-of.js';
 import { ScheduledJob } from '../../../lib/recipes/jobs/scheduled-job.js';
 import { FakeClock } from '../../../lib/testing/fake-clock.js';
+import { readRunOptions, type RunTicksOptions } from '../../../lib/recipes/run-once.js';
+import type { MissingRunOptions } from '../../../lib/recipes/jobs/missing-runs.js';
 
 export const SECOND = 1_000;
 export const MINUTE = 60_000;
@@ -234,4 +235,13 @@ export function unavailable(): LockUnavailableError {
 
 function stateOf(text: string): string {
   return (JSON.parse(text) as JobRecord).state;
+}
+
+export type Looks = Pick<RunTicksOptions, 'catchUp' | 'afterCrash'>;
+
+/** Of the options of a method with ticks. */
+export function looksOf({ catchUp, afterCrash }: Looks): MissingRunOptions {
+  const { missingRuns } = readRunOptions({ catchUp, afterCrash });
+  if (!missingRuns) throw new Error('It has ticks.');
+  return missingRuns;
 }

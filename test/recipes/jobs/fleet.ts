@@ -2,7 +2,6 @@ import type { Clock, Timer } from '../../../lib/api/clock.js';
 import { LockUnavailableError } from '../../../lib/api/errors.js';
 import type { LockEventMap, LockEventName } from '../../../lib/api/lock-events.js';
 import type { BackendContext, LockBackend, LockProvider, RecordStore } from '../../../lib/api/lock-provider.js';
-import type { Random } from '../../../lib/api/random.js';
 import { type JobRecord, parseRecord, recordText } from '../../../lib/core/job-record.js';
 import { runGuarded } from '../../../lib/core/hold/guarded-task.js';
 import { LockManager } from '../../../lib/core/lock-manager.js';
@@ -30,10 +29,7 @@ export function every(period: number, text = `every ${period} (UTC)`): Schedule 
   return { text, latest, next: (tick) => latest(tick) + period };
 }
 
-/**
- * What may happen to a command of an instance: it is called before the command is executed, and may wait, or throw. Where it gives `lost reply`, the
- * command is executed and the instance gets an error.
- */
+/** What may happen to a command of an instance: it is called before the command is executed, and may wait, or throw. */
 export type Fault = (command: 'read' | 'replace' | 'acquire' | 'renew' | 'release', text?: string) => unknown;
 
 /** Instances of an application on one server, whose clock is the true one. */
@@ -83,7 +79,6 @@ export interface InstanceOptions extends Looks {
   readonly schedule?: Schedule;
   readonly task?: (tick: number) => unknown;
   readonly lease?: number;
-  readonly random?: Random;
 }
 
 /** One process. */
@@ -104,13 +99,13 @@ export class TestInstance {
   constructor(
     private readonly fleet: Fleet,
     readonly name: string,
-    { ahead = 0, schedule = every(MINUTE), task = () => undefined, lease, random, ...looks }: InstanceOptions,
+    { ahead = 0, schedule = every(MINUTE), task = () => undefined, lease, ...looks }: InstanceOptions,
   ) {
     this.clock = new InstanceClock(fleet.clock, ahead);
     const say = (message: string) => void this.log.push(message);
     this.locks = new LockManager({
       providers: { main: this.#provider() },
-      ...{ clock: this.clock, namespace: 'app', instance: name, shutdownGrace: HOUR / 2, defaults: { lease }, random },
+      ...{ clock: this.clock, namespace: 'app', instance: name, shutdownGrace: HOUR / 2, defaults: { lease } },
       logger: { debug: say, warn: say, error: say },
     });
     for (const event of EVENTS) this.locks.events.on(event, (data) => this.events.push({ name: event, event: data }));
@@ -167,11 +162,9 @@ export class TestInstance {
           text?: string,
         ): Promise<T> => {
           this.commands.push(text === undefined ? command : `${command} ${stateOf(text)}`);
-          const fault = await this.fault(command, text);
+          await this.fault(command, text);
           if (this.isDead) return await new Promise(() => {});
-          const answer = await execute();
-          if (fault === 'lost reply') throw unavailable();
-          return answer;
+          return await execute();
         };
         const faulty: RecordStore = {
           read: (name) => asked('read', () => records!.read(name)),

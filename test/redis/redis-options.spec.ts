@@ -4,7 +4,6 @@ import { Redis } from 'ioredis';
 import IoredisMock from 'ioredis-mock';
 import { Redis as Redis5 } from 'ioredis5';
 import { createClient } from 'redis';
-import { createClientPool, createSentinel as createSentinel5 } from 'redis5';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
@@ -16,8 +15,7 @@ import {
 } from '../../lib/providers/redis/index.js';
 import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
-import { backendOf, granted, redisForTests, RELEASE, request, startBackend, until } from './seam.js';
-import { systemRandom } from '../../lib/core/toolkit/random.js';
+import { backendOf, granted, redisForTests, RELEASE, request, startBackend, waitersAre } from './seam.js';
 
 describe('the options of RedisLockProvider', () => {
   it('takes a client of ioredis 5 and of ioredis 6, by their types and at work', async () => {
@@ -31,7 +29,7 @@ describe('the options of RedisLockProvider', () => {
       const two = await startBackend({ client: typed });
       const holder = granted(await one.backend.acquire(request('k')));
       const waiter = two.backend.acquire(request('k'));
-      await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
+      await waitersAre(one.backend, 'k', 1);
       expect(await one.backend.release(holder, RELEASE)).toBe('released');
       expect(await two.backend.release(granted(await waiter), RELEASE)).toBe('released');
       await one.backend.close();
@@ -246,81 +244,3 @@ describe('what wraps a client of Redis', () => {
 function bind(target: object, value: unknown): unknown {
   return typeof value === 'function' ? (value.bind(target) as unknown) : value;
 }
-
-/** What is installed, and which of them was asked for connections. */
-const installed = new Set<string>();
-const asked: string[] = [];
-
-/** A package that makes clients which connect to nothing, unless it is not installed. */
-function mock(name: string, parts: object): void {
-  jest.unstable_mockModule(name, () => {
-    if (!installed.has(name)) throw new Error(`Cannot find package '${name}'`);
-    return parts;
-  });
-}
-class FakeRedis {
-  constructor() {
-    asked.push('ioredis');
-  }
-
-  duplicate(): object {
-    const parts = ['connect', 'disconnect', 'call', 'subscribe', 'on'];
-    return Object.fromEntries(parts.map((part) => [part, () => undefined]));
-  }
-}
-mock('ioredis', { Redis: FakeRedis });
-mock('redis', {
-  createClient: (options: object) => {
-    asked.push('redis');
-    return { options, duplicate: () => ({}) };
-  },
-});
-
-/** As in an application that starts now. */
-async function optionsModule() {
-  jest.resetModules();
-  return import('../../lib/providers/redis/client/redis-options.js');
-}
-
-describe('the package that connects', () => {
-  beforeEach(() => {
-    installed.clear();
-    asked.length = 0;
-  });
-
-  const connect = async (options: object) => {
-    const { connectionsOf, readOptions } = await optionsModule();
-    (await connectionsOf(readOptions(options as RedisLockProviderOptions), systemRandom()))();
-  };
-
-  it.each<[string, readonly string[], object, string]>([
-    ['ioredis, where both are installed', ['ioredis', 'redis'], { url: 'redis://nowhere' }, 'ioredis'],
-    ['node-redis, where ioredis is not installed', ['redis'], { url: 'redis://nowhere' }, 'redis'],
-    ['node-redis, where the options are its own', ['ioredis', 'redis'], { options: { socket: { port: 1 } } }, 'redis'],
-  ])('is %s', async (_, packages, options, expected) => {
-    for (const each of packages) installed.add(each);
-    await connect(options);
-    expect(asked).toEqual([expected]);
-  });
-
-  it('is named, and the other one, where neither is installed', async () => {
-    await expect(connect({ url: 'redis://nowhere' })).rejects.toThrow(
-      /needs the "ioredis" or "redis" package.*npm install ioredis/,
-    );
-  });
-});
-
-describe('a client that gives no connections is refused with what to do', () => {
-  it.each<[string, unknown, RegExp]>([
-    ['a pool of node-redis', createClientPool(), /cannot be duplicated. Pass an ioredis or redis client/],
-    [
-      'a Sentinel client of node-redis 5',
-      createSentinel5({ name: 'locks', sentinelRootNodes: [{ host: 'localhost', port: 1 }] }),
-      /cannot be duplicated.* client options as "options"/,
-    ],
-    ['something else', { get: () => undefined }, /an object, cannot be duplicated/],
-  ])('%s', async (_, client, message) => {
-    const { readOptions } = await optionsModule();
-    expect(() => readOptions({ client } as RedisLockProviderOptions)).toThrow(message);
-  });
-});

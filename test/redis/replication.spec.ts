@@ -15,6 +15,7 @@ import {
   untilAnswered,
   untilWaiting,
   ask,
+  waitersAre,
 } from './seam.js';
 import { isDemotion } from '../../lib/providers/redis/client/refusals.js';
 import { IOREDIS, NODE_REDIS } from './client-libraries.js';
@@ -283,7 +284,7 @@ describe.each([IOREDIS, NODE_REDIS])(
       // A provisional lease would end before the slow one is there.
       expect(await other.backend.renew(grant, 600_000)).toMatchObject({});
       await until(() => slow.events.some(({ type }) => type === 'recovered'), 'the slow one is at the new master');
-      await until(async () => (await other.backend.inspect('k'))?.waiters === 1, 'and waits there');
+      await waitersAre(other.backend, 'k', 1);
       old.signal('SIGCONT');
       await until(
         async () => (await oldAdmin.get('lock:{10}:k'))?.includes(held.holder) !== true,

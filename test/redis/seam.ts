@@ -182,6 +182,15 @@ export async function untilWaiting({ events }: StartedBackend, count = 1): Promi
   await until(() => events.filter(({ type }) => type === 'waiting').length >= count, `${count} know that they wait`);
 }
 
+/** Resolves when the server counts so many waiters of a key. */
+export async function waitersAre(
+  observer: { inspect(key: string): Promise<{ readonly waiters: number | null } | null> },
+  key: string,
+  count: number,
+): Promise<void> {
+  await until(async () => (await observer.inspect(key))?.waiters === count, `${count} wait for "${key}"`);
+}
+
 /** Whether a promise has settled by now. */
 export async function isSettled(promise: PromiseLike<unknown>): Promise<boolean> {
   const pending = Symbol();

@@ -22,7 +22,6 @@ const FOLDERS = [
 const EVERY_CHANGE = {
   'test/contract/': 'every provider keeps the contract, on its real server',
   'test/redis/hand-off.spec.ts': 'a repeated ask moved a request behind those of processes that had come later',
-  'test/redis/interleavings.spec.ts': 'callers that were to hold together lost their places to other processes',
   'test/redis/lock-script.spec.ts': 'an ask that was late on its way lost the place of its caller',
   'test/redis/outage.spec.ts': 'a server executed an old ask after an outage, and a dead request held a whole lease',
   'test/redis/remembered-waiters.spec.ts': 'waiters that a lagging replica brought back cost a provisional lease each',

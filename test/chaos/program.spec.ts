@@ -111,3 +111,122 @@ describe('a worker', () => {
     }
   });
 });
+
+// Plain JavaScript without types, as the programs are.
+const REPORT: string = '../../chaos/report.mjs';
+const CHECKER: string = '../../chaos/judge/checker.mjs';
+const SUBJECTS: string = '../../chaos/subjects/index.mjs';
+const FAULTS: string = '../../chaos/faults/index.mjs';
+
+async function isAsExpected(control: readonly string[] | undefined, broken: readonly string[], sections = 50) {
+  const report = (await import(REPORT)) as { isAsExpected(result: object): boolean };
+  const violations = broken.map((rule) => ({ rule }));
+  return report.isAsExpected({ subject: { control }, verdict: { violations, counts: { sections } } });
+}
+
+describe('a run is as expected', () => {
+  it('when a provider breaks no rule, in enough sections', async () => {
+    expect(await isAsExpected(undefined, [])).toBe(true);
+    expect(await isAsExpected(undefined, [], 49)).toBe(false);
+    expect(await isAsExpected(undefined, ['leak'])).toBe(false);
+  });
+
+  it('when a control breaks all the rules that it is known to break', async () => {
+    expect(await isAsExpected(['overlap', 'stale'], ['stale', 'late', 'overlap'])).toBe(true);
+    expect(await isAsExpected(['overlap', 'stale'], ['overlap', 'unexpected'])).toBe(false);
+    expect(await isAsExpected(['overlap', 'stale'], [])).toBe(false);
+  });
+});
+
+it('a run says what was drawn for its servers', async () => {
+  const report = (await import(REPORT)) as { conditionLines(verdict: object): readonly string[] };
+  const { Checker } = (await import(CHECKER)) as { Checker: new (subject: object) => { observe(entry: object): void } };
+  const verdict = new Checker({});
+  expect(report.conditionLines(verdict)).toEqual([]);
+  verdict.observe({ at: 0, event: 'conditions', conditions: { sql_mode: 'ANSI_QUOTES,ORACLE' } });
+  expect(report.conditionLines(verdict)).toEqual([`With sql_mode = 'ANSI_QUOTES,ORACLE'`]);
+});
+
+it('a run says how many cycles were judged', async () => {
+  const report = (await import(REPORT)) as { cycleLines(verdict: object): readonly string[] };
+  expect(report.cycleLines({})).toEqual([]);
+  const cycles = { refused: 7, calm: 4, ended: 120, together: 2_548, busy: 30 };
+  expect(report.cycleLines({ cycles })).toEqual([
+    '7 callers were refused for a cycle, and 30 waited in vain',
+    'No fault concerned 4 of these cycles: they lasted for at least 2548 ms, and had ended at most 120 ms before the refusal',
+  ]);
+});
+
+it('a run says when its servers had different data', async () => {
+  const report = (await import(REPORT)) as { disagreementLines(verdict: object): readonly string[] };
+  const disagreements = [
+    { at: 1_000.4, disagreement: ['/lock/a/n is on 2 of 3 servers', '/lock/b/n is on 1 of 3 servers'] },
+  ];
+  expect(report.disagreementLines({ disagreements: [] })).toEqual([]);
+  expect(report.disagreementLines({ disagreements })).toEqual([
+    'The servers disagreed in the quiet before 1000 ms: /lock/a/n is on 2 of 3 servers, and 1 more',
+  ]);
+});
+
+it('each subject has only faults that exist', async () => {
+  const { subjects } = (await import(SUBJECTS)) as { subjects: Record<string, { faults: readonly string[] }> };
+  const { faults } = (await import(FAULTS)) as { faults: Map<string, unknown> };
+  const named = Object.values(subjects).flatMap((subject) => subject.faults);
+  expect(named.filter((name) => !faults.has(name))).toEqual([]);
+});
+
+it('each control names the rules that it breaks', async () => {
+  const { subjects } = (await import(SUBJECTS)) as { subjects: Record<string, { control?: readonly string[] }> };
+  expect(subjects['naive']?.control).toEqual(['overlap', 'stale']);
+  expect(subjects['naive-deadlock']?.control).toEqual(['false-alarm']);
+  expect(subjects['redlock-package']?.control).toEqual(['late']);
+});
+
+it('the history records how long an event loop was blocked', async () => {
+  const { faults } = (await import(FAULTS)) as { faults: Map<string, { end?: unknown }> };
+  expect(faults.get('event loop blocked')?.end).toBeInstanceOf(Function);
+});
+
+interface Result {
+  readonly total: object;
+  readonly byRule: object;
+  readonly faults: readonly object[];
+}
+
+describe('the result of a run', () => {
+  const fault = { name: 'worker paused', sections: 10, overstays: 1, refused: 2, violations: 1 };
+  const verdict = {
+    counts: { sections: 30, overstays: 2, refused: 4 },
+    faults: [{ ...fault, recovery: 12.4 }, { ...fault, recovery: 99.6 }, fault],
+    violations: [{ rule: 'late' }, { rule: 'late' }, { rule: 'stale' }],
+    excused: [{ under: 'worker paused' }, { under: 'no fault' }],
+  };
+
+  it('is counted by fault, by rule and in total', async () => {
+    const { summarize } = (await import(REPORT)) as { summarize(verdict: object): Result };
+    expect(summarize(verdict)).toEqual({
+      total: { faults: 3, sections: 30, overstays: 2, documented: 2, refused: 4, violations: 3 },
+      byRule: { late: 2, stale: 1 },
+      faults: [
+        {
+          fault: 'worker paused',
+          times: 3,
+          sections: 30,
+          overstays: 3,
+          documented: 1,
+          refused: 6,
+          violations: 3,
+          recoveryMedian: 100,
+          recoveryMax: 100,
+        },
+      ],
+    });
+  });
+
+  it('is a table with one row for each fault, and one for all', async () => {
+    const report = (await import(REPORT)) as { summarize(verdict: object): Result; faultTable(result: Result): string };
+    const rows = report.faultTable(report.summarize(verdict)).split('\n');
+    expect(rows[2]).toBe('| worker paused | 3 | 30 | 3 | 1 | 6 | 3 | 100 / 100 |');
+    expect(rows[3]).toBe('| **all** | 3 | 30 | 2 | 2 | 4 | 3 |  |');
+  });
+});

@@ -155,3 +155,248 @@ describe('the rule that errors are documented', () => {
     expect(await violations(attempt, fails({ code: 'LOCK_UNAVAILABLE' }))).toEqual([]);
   });
 });
+
+const attempts: readonly Entry[] = [
+  [0, 'attempt', 'w1/1.0.1'],
+  [1, 'attempt', 'w2/1.0.1'],
+];
+
+describe('the rule that no two holders are inside', () => {
+  const inside = (entersAt: number, ...modes: readonly string[]) =>
+    judged([
+      [0, 'attempt', 'w1/1.0.1', { mode: modes[0] }],
+      [1, 'attempt', 'w2/1.0.1', { mode: modes[1] }],
+      [10, 'enter', 'w1/1.0.1', { ...HELD, mode: modes[0] }],
+      [11, 'check', 'w1/1.0.1', { ...HELD, mode: modes[0] }],
+      // The claim at 11 was made after 10, so it covers the time until 60.
+      [entersAt, 'enter', 'w2/1.0.1', { ...HELD, mode: modes[1] }],
+    ]);
+
+  it('is broken by a caller that enters while a writer claims to hold, and by a writer that enters while a reader does', async () => {
+    expect((await inside(59, 'exclusive', 'exclusive')).violations).toEqual(['overlap']);
+    expect((await inside(59, 'exclusive', 'shared')).violations).toEqual(['overlap']);
+    expect((await inside(59, 'shared', 'exclusive')).violations).toEqual(['overlap']);
+  });
+
+  it('is kept by a caller that enters after the claim, and by readers', async () => {
+    expect((await inside(60, 'exclusive', 'exclusive')).violations).toEqual([]);
+    expect((await inside(20, 'shared', 'shared')).violations).toEqual([]);
+  });
+});
+
+describe('a claim', () => {
+  const entersAt = (time: number) =>
+    judged([
+      ...attempts,
+      // Recorded long after it was sent: the resource is busy.
+      [30, 'sent', 'w1/1.0.1'],
+      [31, 'enter', 'w1/1.0.1', HELD],
+      [time, 'enter', 'w2/1.0.1', HELD],
+    ]);
+
+  it('counts from the last record that the caller has waited for', async () => {
+    expect((await entersAt(50)).violations).toEqual([]);
+    expect((await entersAt(49)).violations).toEqual(['overlap']);
+  });
+});
+
+describe('a caller that was paused before it entered, and then finds that it lost the lock', () => {
+  const enters = (token: string | null) =>
+    judged([
+      ...attempts,
+      [300, 'enter', 'w2/1.0.1', { ...HELD, token: token && '1' }],
+      [310, 'enter', 'w1/1.0.1', { ...OVER, token: token && '2' }],
+      [320, 'leave', 'w2/1.0.1', { ...HELD, token: token && '1' }],
+      [321, 'done', 'w2/1.0.1', { result: 'released' }],
+    ]);
+
+  it('proves nothing without a token, because it may have held before', async () => {
+    expect((await enters(null)).violations).toEqual([]);
+  });
+
+  it('proves an overlap with a holder of a smaller token', async () => {
+    expect((await enters('1')).violations).toContain('overlap');
+  });
+});
+
+describe('the rule that nobody claims the lock after a later holder has entered', () => {
+  /** `w1` was granted the lock first, but was paused and enters after `w2`. */
+  const refused = (first: object, then: object): readonly Entry[] => [
+    ...attempts,
+    [300, 'enter', 'w2/1.0.1', { ...HELD, token: '2' }],
+    [310, 'enter', 'w1/1.0.1', { ...first, token: '1', accepted: false }],
+    [311, 'check', 'w1/1.0.1', { ...then, token: '1' }],
+  ];
+
+  it('is broken by a caller that is refused and still claims to hold', async () => {
+    expect((await judged(refused(HELD, HELD))).violations).toEqual(['overlap']);
+  });
+
+  it('is kept by a caller that finds at its next check that it lost the lock', async () => {
+    expect((await judged(refused(HELD, OVER))).violations).toEqual([]);
+    expect((await judged(refused(OVER, OVER))).violations).toEqual([]);
+  });
+
+  it('is given up where two holders are documented', async () => {
+    const fault: Entry = [0, 'begin', undefined, { fault: 'data lost', of: 'server' }];
+    const { violations, excused } = await judged([fault, ...refused(HELD, HELD)], {
+      allows: { 'data lost': ['overlap'] },
+    });
+    expect({ violations, excused }).toEqual({ violations: [], excused: ['overlap'] });
+  });
+});
+
+describe('two holders that are documented under a fault', () => {
+  /** Each of them believes to hold until `until`; the second one enters at 200. */
+  function both({ firstAsks = 0, until = 250, fault = {}, subject = {} }) {
+    const history: readonly Entry[] = [
+      [firstAsks, 'attempt', 'w1/1.0.1'],
+      [100, 'begin', undefined, { fault: 'data lost', of: 'server', ...fault }],
+      [120, 'end'],
+      [firstAsks + 1, 'enter', 'w1/1.0.1', { ...HELD, remaining: 300 }],
+      [190, 'attempt', 'w2/1.0.1'],
+      [200, 'enter', 'w2/1.0.1', HELD],
+      [until, 'check', 'w1/1.0.1', HELD],
+    ];
+    const inOrder = [...history].sort(([one], [other]) => one - other);
+    return judged(inOrder, { allows: { 'data lost': ['overlap'] }, noticedWithin: 100, ...subject });
+  }
+
+  it('are excused while the holder that lost the lock cannot know', async () => {
+    expect(await both({})).toMatchObject({ violations: [], excused: ['overlap', 'overlap'] });
+  });
+
+  it('are not excused when it had time to notice', async () => {
+    expect((await both({ until: 310 })).violations).toEqual(['overlap']);
+  });
+
+  it('are not excused when that holder asked after the fault', async () => {
+    expect((await both({ firstAsks: 130 })).violations).toEqual(['overlap', 'overlap']);
+    expect((await both({ firstAsks: 130, fault: { settle: 20 } })).violations).toEqual([]);
+    expect((await both({ firstAsks: 130, subject: { settle: 20 } })).violations).toEqual([]);
+  });
+});
+
+it.each(['redis', 'redis-cluster', 'redis-sentinel', 'redlock', 'failover', 'memcached'])(
+  'a holder on %s must notice its loss within a lease',
+  async (name) => {
+    const { noticedWithin, lifetime } = (await import(`../../chaos/subjects/${name}.mjs`)) as Record<string, number>;
+    expect(noticedWithin).toBe(lifetime);
+  },
+);
+
+const limited = (weight = 1, limit = 3) => ({ mode: 'limited', limit, weight });
+const limitedAttempts = (...weights: readonly number[]): readonly Entry[] =>
+  weights.map((weight, index): Entry => [index, 'attempt', `w${index + 1}/1.0.1`, limited(weight)]);
+const enter = (at: number, worker: number, token: string, claim: object = HELD): Entry => [
+  at,
+  'enter',
+  `w${worker}/1.0.1`,
+  { ...claim, ...limited(), token },
+];
+const check = (at: number, worker: number, token: string, claim: object = HELD): Entry => [
+  at,
+  'check',
+  `w${worker}/1.0.1`,
+  { ...claim, ...limited(), token },
+];
+
+describe('the rule that limited holders take no more than the limit', () => {
+  it('is kept up to the limit', async () => {
+    const history = [
+      ...limitedAttempts(1, 2),
+      enter(10, 1, '1'),
+      enter(11, 2, '2'),
+      check(12, 1, '1'),
+      check(13, 2, '2'),
+    ];
+    expect((await judged(history)).violations).toEqual([]);
+  });
+
+  it('is broken by one more, if all of them claim to hold', async () => {
+    const history = [
+      ...limitedAttempts(1, 1, 2),
+      enter(10, 1, '1'),
+      enter(11, 2, '2'),
+      check(12, 1, '1'),
+      check(13, 2, '2'),
+    ];
+    expect((await judged([...history, enter(20, 3, '3')])).violations).toEqual(['limit']);
+  });
+
+  it('is kept by one more after a claim has ended, unless that holder still claims later', async () => {
+    const history = [
+      ...limitedAttempts(2, 2),
+      enter(10, 1, '1'),
+      check(11, 1, '1'),
+      enter(300, 2, '2'),
+      check(301, 2, '2'),
+    ];
+    expect((await judged([...history, check(310, 1, '1', OVER)])).violations).toEqual([]);
+    // A claim counts from the record before it, since it was surely sent after that.
+    expect((await judged([...history, check(310, 1, '1'), check(311, 1, '1')])).violations).toEqual(['limit']);
+  });
+
+  it('says nothing of a caller that finds after its entry that it holds nothing', async () => {
+    const history = [...limitedAttempts(2, 2), enter(10, 1, '1'), check(11, 1, '1'), enter(12, 2, '2', OVER)];
+    expect((await judged(history)).violations).toEqual([]);
+  });
+});
+
+it('limited holders exclude readers and writers', async () => {
+  for (const mode of ['shared', 'exclusive']) {
+    const { violations } = await judged([
+      ...limitedAttempts(1),
+      [1, 'attempt', 'w2/1.0.1', { mode }],
+      enter(10, 1, '1'),
+      check(11, 1, '1'),
+      [20, 'enter', 'w2/1.0.1', { ...HELD, mode, token: '2' }],
+    ]);
+    expect(violations).toEqual(['overlap']);
+  }
+});
+
+describe('the order of limited holders', () => {
+  const passed = (first: string, second: string) =>
+    judged(
+      [
+        [0, 'attempt', 'w1/1.0.1', limited()],
+        [1, 'sent', 'w1/1.0.1', limited()],
+        [2_000, 'attempt', 'w2/1.0.1', limited()],
+        [2_001, 'sent', 'w2/1.0.1', limited()],
+        enter(3_000, 2, second),
+        enter(3_010, 1, first),
+      ],
+      { fair: true },
+    );
+
+  it('is that of their tokens: those that are granted together enter in any order', async () => {
+    expect((await passed('1', '2')).violations).toEqual([]);
+  });
+
+  it('is broken by one that came later and was granted first', async () => {
+    expect((await passed('2', '1')).violations).toEqual(['overtaken']);
+  });
+});
+
+it('the rule that tokens grow is broken by a token that another limited holder has', async () => {
+  const history = [...limitedAttempts(1, 1), enter(10, 1, '7'), check(11, 1, '7'), enter(20, 2, '7')];
+  expect((await judged(history)).violations).toEqual(['token']);
+});
+
+it('where a process has one place in the queue, its next limited caller is queued when the one before has entered', async () => {
+  const history = (second: string): Entry[] => [
+    [0, 'attempt', 'w1/1.0.1', limited()],
+    [1, 'sent', 'w1/1.0.1', limited()],
+    [2, 'attempt', second, limited()],
+    [3, 'sent', second, limited()],
+    [2_000, 'attempt', 'w2/1.0.1', limited()],
+    [2_001, 'sent', 'w2/1.0.1', limited()],
+    enter(3_000, 1, '1'),
+    enter(3_010, 2, '2'),
+    [3_020, 'enter', second, { ...HELD, ...limited(), token: '3' }],
+  ];
+  expect((await judged(history('w1/1.1.1'), { fair: 'processes' })).violations).toEqual([]);
+  expect((await judged(history('w3/1.0.1'), { fair: 'processes' })).violations).toEqual(['overtaken']);
+  expect((await judged(history('w1/1.1.1'), { fair: true })).violations).toEqual(['overtaken']);
+});

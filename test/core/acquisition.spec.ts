@@ -1,3 +1,6 @@
+import type { LockEventName } from '../../lib/api/lock-events.js';
+import type { FakeClock } from '../../lib/testing/fake-clock.js';
+import type { LockManager } from '../../lib/core/lock-manager.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { LockCapacityError, LockConfigError, LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
@@ -40,13 +43,19 @@ describe('a backend that fails', () => {
 });
 
 describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
+  let locks: LockManager;
+  let clock: FakeClock;
+  let table: MemoryStore;
+  beforeEach(async () => {
+    ({ locks, clock, table } = await started());
+  });
+
   async function started() {
     const table = new MemoryStore();
     return { ...(await startManager({ provider: provide(table) })), table };
   }
 
   it('serves callers in the order in which they came', async () => {
-    const { locks, clock } = await started();
     const order: number[] = [];
     const tasks = [1, 2, 3, 4, 5].map((each) => locks.withLock('a', () => void order.push(each)));
     await clock.advance(1_000);
@@ -55,7 +64,6 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
   });
 
   it('says busy after the wait, neither before nor later', async () => {
-    const { locks, clock } = await started();
     await locks.acquire('a');
     const waiting = watch(locks.acquire('a', { wait: 200 }));
     await clock.advance(199);
@@ -66,7 +74,6 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
   });
 
   it('tries once where nobody waits', async () => {
-    const { locks, clock } = await started();
     const lock = await locks.acquire('a');
     expect(await locks.tryAcquire('a')).toBeNull();
     await lock.release();
@@ -77,7 +84,6 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
   });
 
   it('is busy for one attempt behind a line, even when the lock comes free', async () => {
-    const { locks, clock } = await started();
     const lock = await locks.acquire('a');
     const waiting = watch(locks.acquire('a'));
     await clock.advance(10);
@@ -88,7 +94,6 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
   });
 
   it('rejects with the reason of the signal, and leaves nothing behind', async () => {
-    const { locks, clock, table } = await started();
     const lock = await locks.acquire('a');
     const controller = new AbortController();
     const waiting = watch(locks.acquire('a', { signal: controller.signal }));
@@ -105,14 +110,12 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
   });
 
   it('never asks the backend for a signal that was aborted before', async () => {
-    const { locks, table } = await started();
     await expect(locks.acquire('a', { signal: AbortSignal.abort('no') })).rejects.toBe('no');
     await expect(locks.acquire(['a', 'b'], { signal: AbortSignal.abort('no') })).rejects.toBe('no');
     expect(table.size).toBe(0);
   });
 
   it('waits without end where that is wished', async () => {
-    const { locks, clock } = await started();
     const lock = await locks.acquire('a');
     const waiting = watch(locks.acquire('a', { wait: Infinity }));
     await clock.advance(120_000);
@@ -123,7 +126,6 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
   });
 
   it('lets readers in together, and neither with a writer', async () => {
-    const { locks, clock } = await started();
     const shared = { mode: 'shared' } as const;
     const readers = [watch(locks.acquire('a', shared)), watch(locks.acquire('a', shared))];
     await clock.advance(10);
@@ -141,7 +143,6 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
   });
 
   it('takes over when a holder is not heard of any more', async () => {
-    const { locks, clock } = await started();
     await locks.acquire('a', { lease: 1_000 });
     const waiting = watch(locks.acquire('a', { wait: 5_000 }));
     await clock.advance(300);
@@ -165,9 +166,17 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
 });
 
 describe('a backend that answers late, wrongly or never', () => {
+  let provider: ScriptedProvider;
+  let locks: LockManager;
+  let clock: FakeClock;
+  let names: () => LockEventName[];
+  let log: string[];
+  beforeEach(async () => {
+    provider = new ScriptedProvider();
+    ({ locks, clock, names, log } = await startManager({ provider }));
+  });
+
   it('is not busy because it is slow: one attempt has patience with it', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const trying = watch(locks.tryAcquire('a'));
     await clock.advance(900);
     expect(trying.state).toBe('pending');
@@ -177,8 +186,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('is unavailable, not busy, when it never answers; and what it may have granted is released', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock, log } = await startManager({ provider });
     const trying = watch(locks.tryAcquire('a'));
     await clock.advance(2_000);
     expect(trying.error).toBeInstanceOf(LockUnavailableError);
@@ -188,8 +195,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('has what it grants after that released once more', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const trying = watch(locks.tryAcquire('a'));
     await clock.advance(2_000);
     provider.releases[0]?.answer('lost');
@@ -201,8 +206,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('is asked again with the same id while the caller waits', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock, names } = await startManager({ provider });
     const waiting = watch(locks.acquire('a'));
     provider.asks[0]?.fail(new LockUnavailableError('no connection'));
     await clock.advance(50);
@@ -253,8 +256,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('is unavailable when it fails for the whole wait', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const cause = new Error('refused');
     provider.onAcquire = () => {
       throw cause;
@@ -273,8 +274,6 @@ describe('a backend that answers late, wrongly or never', () => {
     ['refused', new LockConfigError('refused')],
     ['pool exhausted', new LockCapacityError('pool exhausted')],
   ])('is believed at once when it names what is wrong: %s', async (_, error) => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a'));
     provider.asks[0]?.fail(error);
     await clock.advance(0);
@@ -284,8 +283,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('is believed about what is wrong also in its last word', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: 5_000 }));
     await clock.advance(5_000);
     const error = new LockCapacityError('pool exhausted');
@@ -295,8 +292,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('is asked anew, under a new id, when its grant is over before it arrives', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock, names } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { lease: 1_000 }));
     provider.asks[0]?.grant({ validUntil: clock.now() });
     await clock.advance(50);
@@ -310,8 +305,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('is asked anew also when there is no room for another waiter', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a'));
     for (let other = 1; other < 10_000; other++) watch(locks.acquire('a', { wait: Infinity }));
     provider.asks[0]?.grant({ validUntil: clock.now() });
@@ -322,8 +315,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('is given its patience for each of several keys anew', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire(['a', 'b'], { wait: 0 }));
     await clock.advance(900);
     provider.asks[0]?.grant();
@@ -335,8 +326,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('does not hold a caller beyond its wait with grants that are over', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     provider.onAcquire = (_, grant) => ({ ...grant(), validUntil: clock.now() });
     const waiting = watch(locks.acquire('a', { wait: 500 }));
     await clock.advance(600);
@@ -346,8 +335,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('does not make a hold of what it took away before the grant arrived', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a'));
     const [ask] = provider.asks;
     ask?.grant();
@@ -358,8 +345,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('gives its grant to a caller whose time is up but who is still there', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: 2_000 }));
     await clock.advance(2_000);
     expect(provider.asks[0]?.input.signal.aborted).toBe(false);
@@ -369,8 +354,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('is told when nobody is left who would take its grant', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: 2_000 }));
     await clock.advance(3_000);
     expect(waiting.error).toBeInstanceOf(LockUnavailableError);
@@ -379,8 +362,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('has the grant that crosses an abort released at once', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const controller = new AbortController();
     const waiting = watch(locks.acquire('a', { signal: controller.signal }));
     const [ask] = provider.asks;
@@ -395,8 +376,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('has what it may have left released with an abort, and the grant that follows once more', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const controller = new AbortController();
     const waiting = ['late', 'never'].map((key) => watch(locks.acquire(key, { signal: controller.signal })));
     controller.abort('enough');
@@ -410,8 +389,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('listens to an abort also while it waits for the last word, and between two asks', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const controller = new AbortController();
     const waiting = watch(locks.acquire('a', { wait: 1_000, signal: controller.signal }));
     const pausing = watch(locks.acquire('b', { signal: controller.signal }));
@@ -430,8 +407,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('may say busy early; that ends the wait', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a'));
     provider.asks[0]?.answer('busy');
     await clock.advance(0);
@@ -440,8 +415,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('counts the wait as it is once the backend has queued the caller', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock, names } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: 100 }));
     const [ask] = provider.asks;
     for (let twice = 0; twice < 2; twice += 1) provider.queue(ask?.input.id ?? '');
@@ -454,8 +427,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('tells the provider how long the caller still waits', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: 1_000 }));
     expect(provider.asks[0]?.input.wait).toBe(1_000);
     provider.asks[0]?.fail(new Error('no'));
@@ -467,8 +438,6 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it('grants in the very tick in which another caller comes, and not to both', async () => {
-    const provider = new ScriptedProvider();
-    const { locks, clock } = await startManager({ provider });
     const gate = deferred();
     const one = watch(locks.withLock('a', () => gate.promise));
     provider.asks[0]?.grant();

@@ -46,6 +46,16 @@ async function applications() {
 /** Lets time pass until long after a deadlock would have been found. */
 const longEnough = (clock: FakeClock) => clock.advance(10_000);
 
+type Rig = Awaited<ReturnType<typeof applications>>;
+let clock: FakeClock;
+let store: MemoryStore;
+let start: Rig['start'];
+let shop: Rig['shop'];
+let billing: Rig['billing'];
+beforeEach(async () => {
+  ({ clock, store, start, shop, billing } = await applications());
+});
+
 describe('callers that wait for each other', () => {
   it('in one process: the one that came last is refused, with the cycle, and the other gets its lock', async () => {
     const application = await startManager({ instance: 'shop' });
@@ -82,7 +92,6 @@ describe('callers that wait for each other', () => {
   });
 
   it('in two applications: the log has each place once, and no form of the error that is serialized has the cycle', async () => {
-    const { clock, shop, billing } = await applications();
     for (let round = 0; round < 2; round += 1) {
       const first = nest(shop, 'a', 'b');
       await clock.advance(10);
@@ -99,7 +108,6 @@ describe('callers that wait for each other', () => {
   });
 
   it('in three applications: exactly one is refused, within 5 s', async () => {
-    const { clock, shop, billing, start } = await applications();
     const third = await start('third');
     const all = [nest(shop, 'a', 'b'), nest(billing, 'b', 'c'), nest(third, 'c', 'a')];
     await clock.advance(5_000);
@@ -107,7 +115,6 @@ describe('callers that wait for each other', () => {
   });
 
   it('by keys of one call: a caller holds those that it has acquired so far', async () => {
-    const { clock, shop, billing } = await applications();
     const first = nest(shop, 'b', 'a');
     await clock.advance(10);
     const second = watch(billing.locks.acquire(['a', 'b', 'c'], WAIT));
@@ -117,7 +124,6 @@ describe('callers that wait for each other', () => {
   });
 
   it('a writer and one of two readers', async () => {
-    const { clock, shop, billing } = await applications();
     const free = await shop.locks.acquire('r', { mode: 'shared' });
     const reader = nest(shop, 'r', 'x', { outer: { mode: 'shared' } });
     await clock.advance(10);
@@ -129,7 +135,6 @@ describe('callers that wait for each other', () => {
   });
 
   it('with several waits under one lock, of which one waits for a limit', async () => {
-    const { clock, shop, billing } = await applications();
     const full = await billing.locks.acquire('pool', { limit: 1 });
     const first = nest(billing, 'b', 'a');
     await clock.advance(10);
@@ -146,7 +151,6 @@ describe('callers that wait for each other', () => {
   });
 
   it('are busy for tryAcquire()', async () => {
-    const { clock, shop, billing } = await applications();
     const first = nest(shop, 'a', 'b');
     const tryLater = async () => (await pass(clock, 200), billing.locks.tryAcquire('a', WAIT));
     const second = watch(billing.locks.withLock('b', tryLater));
@@ -155,7 +159,6 @@ describe('callers that wait for each other', () => {
   });
 
   it('a nested call counts as waited for, also if it is not awaited', async () => {
-    const { clock, shop, billing } = await applications();
     const nested = deferred<Outcome<unknown>>();
     const end = deferred();
     const first = watch(
@@ -174,7 +177,6 @@ describe('callers that wait for each other', () => {
   });
 
   it('nothing is left: no timer, and no text beside a grant', async () => {
-    const { clock, store, shop, billing } = await applications();
     const all = [nest(shop, 'a', 'b'), nest(billing, 'b', 'a')];
     await clock.advance(1_500);
     expect(store.texts.size).toBe(2);
@@ -184,7 +186,6 @@ describe('callers that wait for each other', () => {
   });
 
   it('an application that stops removes its texts', async () => {
-    const { clock, store, shop, billing } = await applications();
     const held = await billing.locks.acquire('b');
     const waits = nest(shop, 'a', 'b');
     await clock.advance(1_500);
@@ -200,7 +201,6 @@ describe('callers that wait for each other', () => {
 
 describe('no deadlock is reported', () => {
   it('to a caller whose wait is shorter than 3 s', async () => {
-    const { clock, shop, billing } = await applications();
     const short = { inner: { wait: 2_999 } };
     const all = [nest(shop, 'a', 'b', short), nest(billing, 'b', 'a', short)];
     await clock.advance(3_098);
@@ -211,7 +211,6 @@ describe('no deadlock is reported', () => {
   });
 
   it('to a caller that waits for those in a cycle', async () => {
-    const { clock, shop, billing, start } = await applications();
     const third = await start('third');
     const cycle = [nest(shop, 'a', 'b'), nest(billing, 'b', 'a')];
     await clock.advance(10);
@@ -222,7 +221,6 @@ describe('no deadlock is reported', () => {
   });
 
   it('through a limit', async () => {
-    const { clock, store, shop, billing } = await applications();
     const limit = { outer: { limit: 1 } };
     const all = [nest(shop, 'pool', 'b', limit), nest(billing, 'b', 'pool', { inner: { limit: 1 } })];
     await longEnough(clock);
@@ -234,7 +232,6 @@ describe('no deadlock is reported', () => {
   });
 
   it('for a reader behind a writer, which is kept out by the queue and by no holder', async () => {
-    const { clock, shop, billing, start } = await applications();
     const third = await start('third');
     const reader = nest(shop, 'r', 'x', { outer: { mode: 'shared' } });
     await clock.advance(10);
@@ -249,7 +246,6 @@ describe('no deadlock is reported', () => {
   });
 
   it('for detached work', async () => {
-    const { clock, shop, billing } = await applications();
     const detached = deferred<Outcome<string>>();
     const end = deferred();
     const first = watch(
@@ -268,7 +264,6 @@ describe('no deadlock is reported', () => {
   });
 
   it('for a caller whose lock has ended, although its grant has another holder: a local handoff', async () => {
-    const { clock, shop, billing } = await applications();
     const b = await billing.locks.acquire('b');
     let nested: Outcome<unknown> | undefined;
     const first = await shop.locks.acquire('a');
@@ -286,7 +281,6 @@ describe('no deadlock is reported', () => {
   });
 
   it('for a caller under an entry that has ended, although the first entry of its owner goes on', async () => {
-    const { clock, shop, billing } = await applications();
     const b = await billing.locks.acquire('b');
     const first = await shop.locks.acquire('a');
     const again = await shop.locks.acquire('a', { within: first });
@@ -435,7 +429,6 @@ describe('a backend that does not answer', () => {
   }
 
   it('costs no caller its wait, and no line in the log; then the proof begins again, under new ids', async () => {
-    const { clock, store, shop, start } = await applications();
     const provider = new Failing(store);
     const { locks, log } = await start('failing', provider);
     const first = nest(shop, 'a', 'b');
@@ -484,7 +477,6 @@ describe('a wait that is over', () => {
 
 describe('an owner that waits for many keys', () => {
   it('is found in a cycle with the last of 400, and only the callers of that key are refused', async () => {
-    const { clock, shop, billing } = await applications();
     const long = { inner: { wait: 300_000 } };
     const keys = Array.from({ length: 400 }, (_, index) => `key:${index}`);
     const held = await Promise.all(keys.slice(0, -1).map((key) => billing.locks.acquire(key, { lease: '1h' })));
@@ -511,7 +503,6 @@ describe('an owner that waits for many keys', () => {
 
 describe('two cycles that one refusal ends', () => {
   it('lose one caller, also where one look has found both', async () => {
-    const { clock, shop, billing } = await applications();
     const other = await shop.locks.acquire('other', { lease: '1h' });
     // The first wait of its process, so that those behind it are published together.
     const early = nest(billing, 'early', 'other', { inner: { wait: 300_000 } });
@@ -551,7 +542,6 @@ describe('a board', () => {
   });
 
   it('whose server counts fractions of a ms: a cycle is found', async () => {
-    const { clock, store, start } = await applications();
     const precise = onBoard(store, ({ serverTime }) => ({ serverTime: async () => (await serverTime()) + 0.25 }));
     const shop = { ...(await start('shop', precise)), clock };
     const both = [nest(shop, 'a', 'b'), nest(shop, 'b', 'a')];
@@ -560,7 +550,6 @@ describe('a board', () => {
   });
 
   it.each([100, 200, 700])('that is %d ms away: a cycle of three is found', async (delay) => {
-    const { clock, store, start } = await applications();
     const far = onBoard(store, ({ holders }) => ({
       holders: async (key, most) => (await pass(clock, delay), holders(key, most)),
     }));
@@ -603,7 +592,6 @@ describe('a board', () => {
   });
 
   it('with many waits beside one grant: the one that closes a cycle is seen', async () => {
-    const { clock, shop, billing } = await applications();
     const others = await shop.locks.acquire('others', { lease: '10h' });
     const first = nest(shop, 'b', 'a');
     await clock.advance(10);

@@ -1,5 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { jest } from '@jest/globals';
+import type { LockEventName } from '../../lib/api/lock-events.js';
+import type { FakeClock } from '../../lib/testing/fake-clock.js';
 import type { LockCapabilities } from '../../lib/api/lock-provider.js';
 import { LockCapacityError, LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
@@ -20,6 +22,16 @@ async function started(capabilities: Partial<LockCapabilities> = {}) {
 }
 
 const SHARED: LockOptions = { mode: 'shared' };
+
+let locks: LockManager;
+let clock: FakeClock;
+let names: () => LockEventName[];
+let log: string[];
+let provider: ScriptedProvider;
+let queued: () => void;
+beforeEach(async () => {
+  ({ locks, clock, names, log, provider, queued } = await started());
+});
 
 describe('the queue of a key', () => {
   it('sends one request per key to the backend, whatever the crowd, and none while its process holds the key', async () => {
@@ -43,7 +55,6 @@ describe('the queue of a key', () => {
   });
 
   it('lets the next one ask when the first was served, is busy, or has left', async () => {
-    const { locks, clock, provider } = await started();
     const controller = new AbortController();
     const served = watch(locks.acquire('a'));
     const busy = watch(locks.acquire('a'));
@@ -70,7 +81,6 @@ describe('the queue of a key', () => {
   });
 
   it('lets a waiter in the middle leave at once, without a word to the backend', async () => {
-    const { locks, clock, provider, queued } = await started();
     watch(locks.acquire('a'));
     queued();
     const short = watch(locks.acquire('a', { wait: 100 }));
@@ -80,7 +90,6 @@ describe('the queue of a key', () => {
   });
 
   it('does not wait for a head whose ask is never answered', async () => {
-    const { locks, clock, provider } = await started();
     const head = watch(locks.acquire('a', { wait: 0 }));
     const next = watch(locks.acquire('a', { wait: 10_000 }));
     await clock.advance(2_000);
@@ -94,7 +103,6 @@ describe('the queue of a key', () => {
   });
 
   it('does not call a lock busy that nobody could be asked about, and asks one at a time', async () => {
-    const { locks, clock, provider } = await started();
     const down = () => new Promise<never>((_, reject) => clock.setTimer(() => reject(new Error('down')), 100));
     provider.onAcquire = down;
     const line = Array.from({ length: 20 }, () => watch(locks.acquire('a', { wait: 1_000 })));
@@ -108,7 +116,6 @@ describe('the queue of a key', () => {
   });
 
   it('is busy again, not down, once the backend has queued somebody', async () => {
-    const { locks, clock, provider, queued } = await started();
     const head = watch(locks.acquire('a', { wait: 10_000 }));
     const behind = watch(locks.acquire('a', { wait: 1_000 }));
     const last = watch(locks.acquire('a', { wait: 1_000 }));
@@ -125,7 +132,6 @@ describe('the queue of a key', () => {
   });
 
   it('keeps the place of a head that was not answered: what it left in the backend would bar the others, and they it', async () => {
-    const { locks, clock, provider } = await started();
     const head = watch(locks.acquire('a', { wait: 10_000 }));
     const next = watch(locks.acquire('a', { wait: 10_000 }));
     provider.asks[0]?.fail(new Error('reply lost'));
@@ -139,7 +145,6 @@ describe('the queue of a key', () => {
   });
 
   it('repeats the request of a head that has left without an answer for the next, under the same id', async () => {
-    const { locks, clock, provider } = await started();
     const head = watch(locks.acquire('a', { wait: 0 }));
     const next = watch(locks.acquire('a', { wait: 10_000 }));
     provider.asks[0]?.fail(new Error('reply lost'));
@@ -249,7 +254,6 @@ describe('the queue of a key', () => {
   });
 
   it('spares the others an error that is the own one of the head', async () => {
-    const { locks, clock, provider } = await started();
     const head = watch(locks.acquire('a'));
     const next = watch(locks.acquire('a'));
     provider.asks[0]?.fail(new LockCapacityError('pool exhausted'));
@@ -261,7 +265,6 @@ describe('the queue of a key', () => {
   });
 
   it('says busy to one attempt behind a request that is queued, and to one that meets the queueing', async () => {
-    const { locks, clock, provider, queued } = await started();
     watch(locks.acquire('a'));
     const early = watch(locks.tryAcquire('a'));
     await clock.advance(500);
@@ -274,7 +277,6 @@ describe('the queue of a key', () => {
   });
 
   it('says once that a caller waits', async () => {
-    const { locks, clock, provider, names, queued } = await started();
     watch(locks.acquire('a'));
     watch(locks.acquire('a'));
     queued();
@@ -287,7 +289,6 @@ describe('the queue of a key', () => {
 
 describe('readers in that queue', () => {
   it('enter together as one lock of the backend, which lasts until the last has left', async () => {
-    const { locks, clock, provider } = await started();
     const readers = [1, 2, 3].map(() => watch(locks.acquire('a', SHARED)));
     provider.asks[0]?.grant({ fencingToken: 7n });
     await clock.advance(0);
@@ -308,7 +309,6 @@ describe('readers in that queue', () => {
   });
 
   it('that come later form the next group; those behind a writer stay behind it', async () => {
-    const { locks, clock, provider } = await started();
     const first = watch(locks.acquire('a', SHARED));
     const writer = watch(locks.acquire('a'));
     const behind = watch(locks.acquire('a', SHARED));
@@ -330,7 +330,6 @@ describe('readers in that queue', () => {
   });
 
   it('share no lock on other terms', async () => {
-    const { locks, clock, provider } = await started();
     const readers = [SHARED, { wait: 4_000 }, { lease: 1_000 }, { minHold: 500 }].map((options) =>
       watch(locks.acquire('a', { ...SHARED, ...options })),
     );
@@ -343,7 +342,6 @@ describe('readers in that queue', () => {
   });
 
   it('are renewed once for all, by the longest lease that one of them was promised', async () => {
-    const { locks, clock, provider } = await started();
     const readers = [1, 2].map(() => watch(locks.acquire('a', { ...SHARED, lease: 30_000 })));
     provider.asks[0]?.grant();
     await clock.advance(0);
@@ -367,7 +365,6 @@ describe('readers in that queue', () => {
   });
 
   it('lose it together', async () => {
-    const { locks, clock, provider, names } = await started();
     const readers = [1, 2, 3].map(() => watch(locks.acquire('a', SHARED)));
     provider.onRelease = () => 'lost';
     provider.asks[0]?.grant();
@@ -380,7 +377,6 @@ describe('readers in that queue', () => {
   });
 
   it('that make one attempt are not busy because another reader is being answered', async () => {
-    const { locks, clock, provider, queued } = await started();
     const granted = [1, 2].map(() => watch(locks.tryAcquire('a', SHARED)));
     provider.asks[0]?.grant();
     await clock.advance(0);
@@ -401,7 +397,6 @@ describe('readers in that queue', () => {
   });
 
   it('that make one attempt are not compared with all before them', async () => {
-    const { locks, clock, provider } = await started();
     const compared = jest.spyOn(Set.prototype, 'values');
     const iterated = jest.spyOn(Set.prototype, Symbol.iterator);
     const readers = Array.from({ length: 300 }, () => watch(locks.acquire('a', { ...SHARED, wait: 0 })));
@@ -416,7 +411,6 @@ describe('readers in that queue', () => {
   });
 
   it('that make one attempt are busy behind a writer, and no longer when it has left', async () => {
-    const { locks, clock, provider, queued } = await started();
     const first = watch(locks.acquire('a', SHARED));
     const leaving = new AbortController();
     const writer = watch(locks.acquire('a', { signal: leaving.signal }));
@@ -507,7 +501,6 @@ describe('limited holders in that queue', () => {
 
 describe('an outage under a crowd', () => {
   it('is reported once, and callers that come do not end the pause of the one that asks', async () => {
-    const { locks, clock, provider, names, log } = await started();
     let asks = 0;
     provider.onAcquire = () => {
       asks += 1;
@@ -526,7 +519,6 @@ describe('an outage under a crowd', () => {
   });
 
   it('goes on after a backend that throws instead of rejecting', async () => {
-    const { locks, clock, provider } = await started();
     const first = watch(locks.acquire('a'));
     const second = watch(locks.acquire('a'));
     provider.acquire = () => {
@@ -555,7 +547,6 @@ describe('the request of a process', () => {
   });
 
   it('survives its caller, and carries the age of the oldest that is left', async () => {
-    const { locks, clock, provider, queued } = await started();
     const leaving = new AbortController();
     const first = watch(locks.acquire('a', { signal: leaving.signal }));
     queued();
@@ -582,7 +573,6 @@ describe('the request of a process', () => {
     ['lease', { lease: 5_000 }],
     ['minHold', { minHold: 500 }],
   ])('is released when its caller leaves and the next wants another %s, and a new one is sent', async (_, options) => {
-    const { locks, clock, provider, queued } = await started();
     const leaving = new AbortController();
     watch(locks.acquire('a', { signal: leaving.signal }));
     queued();
@@ -604,7 +594,6 @@ describe('the request of a process', () => {
   });
 
   it('fits its head where modes are mixed and heads leave', async () => {
-    const { locks, clock, provider, queued } = await started();
     provider.onRelease = () => 'released';
     const leaving = new AbortController();
     const callers = [{ signal: leaving.signal }, SHARED, SHARED, {}, SHARED].map((options) =>
@@ -630,7 +619,6 @@ describe('the request of a process', () => {
   });
 
   it('is made again once, where a grant was over on arrival and one attempt waited for it', async () => {
-    const { locks, clock, provider } = await started();
     const head = watch(locks.acquire('a'));
     const trying = watch(locks.tryAcquire('a'));
     provider.asks[0]?.grant({ validUntil: clock.now() });
@@ -645,7 +633,6 @@ describe('the request of a process', () => {
   });
 
   it('is not made for one attempt that the readers of its own process exclude', async () => {
-    const { locks, clock, provider } = await started();
     const reader = watch(locks.acquire('a', SHARED));
     const writing = watch(locks.tryAcquire('a'));
     provider.asks[0]?.grant();
@@ -655,7 +642,6 @@ describe('the request of a process', () => {
   });
 
   it('that is refused by name after its caller has left is made again for the next, who is not refused for it', async () => {
-    const { locks, clock, provider } = await started();
     const leaving = new AbortController();
     watch(locks.acquire('a', { wait: 500, signal: leaving.signal }));
     const next = watch(locks.acquire('a', { wait: 10_000 }));
@@ -670,7 +656,6 @@ describe('the request of a process', () => {
   });
 
   it('that is refused by name while it is queued leaves no timer', async () => {
-    const { locks, clock, provider, queued } = await started();
     provider.onRelease = () => 'lost';
     const caller = watch(locks.acquire('a', { wait: Infinity }));
     queued();
@@ -681,7 +666,6 @@ describe('the request of a process', () => {
   });
 
   it('runs in the async context of no caller', async () => {
-    const { locks, clock, provider } = await started();
     const store = new AsyncLocalStorage<string>();
     const seen: (string | undefined)[] = [];
     provider.onAcquire = () => void seen.push(store.getStore());
@@ -715,7 +699,6 @@ describe('a process whose callers keep coming to a backend that is polled', () =
 
 describe('a caller whose wait is over', () => {
   it('is not busy in an outage, though a hundred others make one attempt too', async () => {
-    const { locks, clock, provider } = await started();
     provider.onAcquire = () => Promise.reject(new LockUnavailableError('down'));
     const patient = watch(locks.acquire('a', { wait: Infinity }));
     const trying: ReturnType<typeof watch>[] = [];
@@ -730,14 +713,12 @@ describe('a caller whose wait is over', () => {
   });
 
   it('is not busy behind a request that is never answered', async () => {
-    const { locks, clock } = await started();
     const crowd = Array.from({ length: 100 }, () => watch(locks.acquire('a', { wait: 0 })));
     await clock.advance(1_000);
     for (const { error } of crowd) expect(error).toMatchObject({ code: 'LOCK_UNAVAILABLE' });
   });
 
   it('is busy behind a request that was queued long before', async () => {
-    const { locks, clock, provider, queued } = await started();
     watch(locks.acquire('a', { wait: Infinity }));
     queued();
     await clock.advance(60_000);
@@ -748,7 +729,6 @@ describe('a caller whose wait is over', () => {
   });
 
   it('gets the error of what its request waits for instead of the lock, and is busy once that waits for the lock', async () => {
-    const { locks, clock, provider } = await started();
     const exhausted = new LockCapacityError('All connections are in use.', { key: 'a' });
     watch(locks.acquire('a', { wait: Infinity }));
     const first = watch(locks.acquire('a', { wait: 200 }));
@@ -764,7 +744,6 @@ describe('a caller whose wait is over', () => {
   });
 
   it('is busy while its own process holds the key, though the backend is out of reach', async () => {
-    const { locks, clock, provider } = await started();
     watch(locks.acquire('a'));
     provider.asks[0]?.grant();
     await clock.advance(0);
@@ -778,7 +757,6 @@ describe('a caller whose wait is over', () => {
   });
 
   it('waits for the answer in flight, and enters by it', async () => {
-    const { locks, clock, provider } = await started();
     const waiting = watch(locks.acquire('a', { wait: 3_000 }));
     await clock.advance(3_500);
     expect(waiting.state).toBe('pending');
@@ -788,7 +766,6 @@ describe('a caller whose wait is over', () => {
   });
 
   it('never comes where there is no deadline, also if its timer fires after the longest time that a timer can take', async () => {
-    const { locks, clock, queued } = await started();
     const setTimer = clock.setTimer.bind(clock);
     clock.setTimer = (callback, delay) => setTimer(callback, Math.min(delay, 2 ** 31 - 1));
     const waiting = watch(locks.acquire('a', { wait: Infinity }));

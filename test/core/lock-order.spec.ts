@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { jest } from '@jest/globals';
+import type { FakeClock } from '../../lib/testing/fake-clock.js';
 import type { LockKey } from '../../lib/key/lock-key.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import { LockOrder } from '../../lib/core/insight/lock-order.js';
@@ -25,8 +26,14 @@ async function nest(locks: LockManager, ...steps: readonly (LockKey | Step)[]): 
 }
 
 describe('the warning of locks in opposite orders', () => {
+  let locks: LockManager;
+  let clock: FakeClock;
+  let log: string[];
+  beforeEach(async () => {
+    ({ locks, clock, log } = await startManager());
+  });
+
   it('names both places when a second order closes it, and comes once', async () => {
-    const { locks, log } = await startManager();
     await nest(locks, 'order:42', 'stock:7');
     await nest(locks, 'stock:8', 'box:1');
     await nest(locks, 'order:42', 'stock:7', 'box:1');
@@ -42,7 +49,6 @@ describe('the warning of locks in opposite orders', () => {
   });
 
   it('is about callers that do wait for each other', async () => {
-    const { locks, clock, log } = await startManager();
     const bothHold = deferred();
     let holding = 0;
     const crossing = (outer: string, inner: string) =>
@@ -60,7 +66,6 @@ describe('the warning of locks in opposite orders', () => {
   });
 
   it('does not come for an order that nobody reverses, whatever the alphabet says', async () => {
-    const { locks, log } = await startManager();
     await nest(locks, 'c:1', 'b:1', 'a:1');
     await nest(locks, 'c:2', 'a:2');
     await nest(locks, 'd:1', 'c:1');
@@ -68,7 +73,6 @@ describe('the warning of locks in opposite orders', () => {
   });
 
   it('comes for a smaller key under a larger one with the same name, and not for a larger one under a smaller', async () => {
-    const { locks, log } = await startManager();
     await nest(locks, 'order:1', 'order:2', 'order:3');
     expect(log).toEqual([]);
     await nest(locks, 'order:5', 'order:4');
@@ -83,7 +87,6 @@ describe('the warning of locks in opposite orders', () => {
   });
 
   it('does not come where the callers meet only as readers at one of the locks', async () => {
-    const { locks, log } = await startManager();
     await nest(locks, 'order:1', shared('price:1'));
     await nest(locks, shared('price:1'), 'order:1');
     expect(log).toEqual([]);
@@ -97,7 +100,6 @@ describe('the warning of locks in opposite orders', () => {
   });
 
   it('comes for limited locks, which wait for each other when the limit is reached', async () => {
-    const { locks, log } = await startManager();
     const pool = { key: 'pool', options: { limit: 2 } };
     await nest(locks, 'order:1', pool);
     await nest(locks, pool, 'order:1');
@@ -153,7 +155,6 @@ describe('the warning of locks in opposite orders', () => {
   });
 
   it('leaves a call that waits for its own holder to the warning of that', async () => {
-    const { locks, log, clock } = await startManager();
     const own = watch(nest(locks, 'a:1', 'b:1', { key: 'a:1', options: { wait: 10 } }));
     await clock.advance(10);
     expect(own.error).toMatchObject({ code: 'LOCK_BUSY' });
@@ -165,7 +166,6 @@ describe('the warning of locks in opposite orders', () => {
   });
 
   it('does not come for several keys of one call, but for a call that nests them the other way round', async () => {
-    const { locks, log } = await startManager();
     await nest(locks, ['stock:1', 'order:1', 'box:1']);
     await nest(locks, ['order:2', 'box:2']);
     await nest(locks, 'box:1', ['order:2', 'stock:2']);
@@ -179,13 +179,11 @@ describe('the warning of locks in opposite orders', () => {
   });
 
   it('comes at most a hundred times', async () => {
-    const { locks, log } = await startManager();
     for (let each = 0; each < 120; each += 1) await nest(locks, `${each}:2`, `${each}:1`);
     expect(log).toHaveLength(100);
   });
 
   it('remembers 5,000 pairs, and no more', async () => {
-    const { locks, log } = await startManager();
     for (let each = 0; each < 5_000; each += 1) await nest(locks, 'outer', `name ${each}`);
     await nest(locks, 'outer', 'late');
     await nest(locks, 'late', 'outer');
@@ -196,6 +194,12 @@ describe('the warning of locks in opposite orders', () => {
 });
 
 describe('the names of templates', () => {
+  let locks: LockManager;
+  let log: string[];
+  beforeEach(async () => {
+    ({ locks, log } = await startManager());
+  });
+
   const nestPlanned = async (locks: LockManager, ...steps: readonly (readonly [template: string, key: LockKey])[]) => {
     const [first, ...rest] = steps;
     if (!first) return;
@@ -207,7 +211,6 @@ describe('the names of templates', () => {
   };
 
   it('are equal whatever the values are called, and that of a call without a template', async () => {
-    const { locks, log } = await startManager();
     await nestPlanned(
       locks,
       ['order:#{order.id}', 'order:1'],
@@ -223,7 +226,6 @@ describe('the names of templates', () => {
   });
 
   it('differ where the text differs, also behind a value or one common word', async () => {
-    const { locks, log } = await startManager();
     const tenantOrder = ['#{ctx.tenant}:order:#{id}', 'acme:order:1'] as const;
     const tenantStock = ['#{ctx.tenant}:stock:#{id}', 'acme:stock:1'] as const;
     await nestPlanned(locks, tenantStock, tenantOrder);
@@ -235,7 +237,6 @@ describe('the names of templates', () => {
   });
 
   it('may have keys that sort both ways: a nesting that goes down counts also after one that goes up', async () => {
-    const { locks, log } = await startManager();
     const order = (tenant: string) => ['#{ctx.tenant}:order:#{id}', `${tenant}:order:1`] as const;
     const stock = (tenant: string) => ['#{ctx.tenant}:stock:#{id}', `${tenant}:stock:1`] as const;
     await nestPlanned(locks, order('acme'), stock('acme'));
@@ -246,7 +247,6 @@ describe('the names of templates', () => {
   });
 
   it('are those of the template that has made the key, where a method has several', async () => {
-    const { locks, log } = await startManager();
     const both = 'order:#{id}, stock:#{item}';
     await nestPlanned(locks, [both, ['order:1', 'stock:1']], ['box:#{id}', 'box:1']);
     await nestPlanned(locks, ['order:#{id}', 'order:2'], ['stock:#{id}', 'stock:2']);

@@ -1,8 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { type RecordedEvent, startManager, watch } from './manager-rig.js';
+import type { Lock } from '../../lib/api/lock.js';
+import type { LockEventName } from '../../lib/api/lock-events.js';
+import type { FakeClock } from '../../lib/testing/fake-clock.js';
 import { LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
-import { startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 const LEASE = 10_000;
@@ -15,14 +18,22 @@ async function held(options = {}) {
   return { ...started, provider, lock };
 }
 
+let locks: LockManager;
+let clock: FakeClock;
+let names: () => LockEventName[];
+let events: RecordedEvent[];
+let provider: ScriptedProvider;
+let lock: Lock;
+beforeEach(async () => {
+  ({ locks, clock, names, events, provider, lock } = await held());
+});
+
 describe('the deadline', () => {
   it('is the time of sending plus the lease, less 1 % and 2 ms', async () => {
-    const { lock } = await held();
     expect(lock.remaining()).toBe(VALIDITY);
   });
 
   it('ends the hold to the millisecond, whatever the timers do', async () => {
-    const { lock, clock } = await held();
     clock.block(VALIDITY - 1);
     expect(lock.isHeld()).toBe(true);
     clock.block(1);
@@ -32,7 +43,6 @@ describe('the deadline', () => {
   });
 
   it('aborts the signal with the error, once, and says so once', async () => {
-    const { lock, clock, events, provider } = await held();
     provider.onRenew = () => Promise.resolve('unknown');
     let aborts = 0;
     lock.signal.addEventListener('abort', () => (aborts += 1));
@@ -47,7 +57,6 @@ describe('the deadline', () => {
   });
 
   it('shows in a signal that is read late, also before its timer has fired', async () => {
-    const { lock, clock } = await held();
     const { signal } = lock;
     expect(signal.aborted).toBe(false);
     clock.block(LEASE);
@@ -73,7 +82,6 @@ describe('the deadline', () => {
   });
 
   it('is not touched by steps of the wall clock', async () => {
-    const { lock, clock } = await held();
     for (const step of [60_000, -120_000]) {
       clock.stepWallTime(step);
       await clock.advance(1_000);
@@ -85,7 +93,6 @@ describe('the deadline', () => {
 
 describe('the watchdog', () => {
   it('renews at a third of the lease, for as long as the lock is held', async () => {
-    const { lock, clock, provider } = await held();
     await clock.advance(5 * LEASE);
     expect(lock.isHeld()).toBe(true);
     const renewals = provider.order.filter((call) => call === 'renew a').length;
@@ -99,7 +106,6 @@ describe('the watchdog', () => {
   });
 
   it('asks a provider that gains nothing by it no more often than one that does not answer', async () => {
-    const { lock, clock, provider } = await held();
     const validUntil = clock.now() + LEASE - 100;
     provider.onRenew = () => Promise.resolve({ validUntil });
     await clock.advance(LEASE);
@@ -108,7 +114,6 @@ describe('the watchdog', () => {
   });
 
   it('renews in one tick what is due together', async () => {
-    const { locks, clock, provider } = await held();
     await locks.acquire(['b', 'c'], { lease: LEASE });
     const inThisTick = new Set<string>();
     const ticks: string[][] = [];
@@ -142,7 +147,6 @@ describe('the watchdog', () => {
   });
 
   it('does not take one failed renewal for a loss, and tries again until the deadline', async () => {
-    const { lock, clock, provider, names } = await held();
     let fails = 2;
     provider.onRenew = (renewal) => {
       fails -= 1;
@@ -156,7 +160,6 @@ describe('the watchdog', () => {
   });
 
   it('loses the lock at the deadline when no renewal is answered', async () => {
-    const { lock, clock, provider } = await held();
     provider.onRenew = undefined;
     await clock.advance(VALIDITY - 1);
     expect(lock.isHeld()).toBe(true);
@@ -169,7 +172,6 @@ describe('the watchdog', () => {
   });
 
   it('takes no answer that is processed after the deadline, though no timer has fired yet', async () => {
-    const { lock, clock, provider } = await held();
     provider.onRenew = undefined;
     await clock.advance(LEASE / 3);
     const [renewal] = provider.renewals;
@@ -181,7 +183,6 @@ describe('the watchdog', () => {
   });
 
   it('never renews past the deadline: a watchdog that wakes late finds the loss', async () => {
-    const { lock, clock, provider } = await held();
     clock.block(LEASE);
     await clock.advance(1);
     expect(provider.order).toEqual(['acquire a', 'release a']);
@@ -189,7 +190,6 @@ describe('the watchdog', () => {
   });
 
   it('does not wait for the outcome of another lock that is renewed in the same tick', async () => {
-    const { lock, clock, provider, locks } = await held();
     const other = await locks.acquire('other', { lease: LEASE });
     provider.onRenew = (renewal) =>
       renewal.request.key === 'other' ? new Promise(() => undefined) : Promise.resolve(provider.acknowledge(renewal));
@@ -198,14 +198,12 @@ describe('the watchdog', () => {
   });
 
   it('believes the backend that the lock is not ours any more', async () => {
-    const { lock, clock, provider } = await held();
     provider.onRenew = () => Promise.resolve('lost');
     await clock.advance(LEASE / 2);
     expect(lock.signal.reason).toMatchObject({ reason: 'revoked' });
   });
 
   it('is told of a loss by the backend at once, with its cause', async () => {
-    const { lock, provider } = await held();
     const cause = new Error('session expired');
     provider.revoke(lock.holder, cause);
     expect(lock.signal.reason).toMatchObject({ reason: 'revoked', cause });
@@ -213,7 +211,6 @@ describe('the watchdog', () => {
   });
 
   it('renews everything after a reconnect, before the backend may be asked for more', async () => {
-    const { provider, locks } = await held();
     await locks.acquire('b');
     provider.context.emit({ type: 'unavailable', cause: new Error('gone') });
     provider.context.emit({ type: 'recovered' });
@@ -221,7 +218,6 @@ describe('the watchdog', () => {
   });
 
   it('sends no renewal after a release, and takes none that is answered after it for a hold', async () => {
-    const { lock, clock, provider, names } = await held();
     provider.onRenew = undefined;
     await clock.advance(LEASE / 2);
     expect(await lock.release()).toBe('released');
@@ -234,7 +230,6 @@ describe('the watchdog', () => {
 
 describe('extend', () => {
   it('renews now, and keeps the new length', async () => {
-    const { lock, clock, provider } = await held();
     await clock.advance(1_000);
     await lock.extend('1m');
     expect(lock.remaining()).toBe(60_000 - 602);
@@ -244,7 +239,6 @@ describe('extend', () => {
   });
 
   it('counts a shorter lease from its sending: the backend may have taken it though its answer is lost', async () => {
-    const { lock, clock, provider } = await held();
     provider.onRenew = () => Promise.reject(new Error('reply lost'));
     await expect(lock.extend(1_000)).rejects.toBeInstanceOf(LockUnavailableError);
     expect(lock.isHeld()).toBe(true);
@@ -254,7 +248,6 @@ describe('extend', () => {
   });
 
   it('does not believe the answer to an older, longer renewal after a shorter one was sent', async () => {
-    const { lock, clock, provider } = await held();
     provider.onRenew = undefined;
     await clock.advance(LEASE / 3);
     const extending = watch(lock.extend(1_000));
@@ -283,7 +276,6 @@ describe('extend', () => {
   });
 
   it('throws what is the matter: lost, released, unavailable', async () => {
-    const { lock, provider, locks, clock } = await held();
     provider.onRenew = () => Promise.resolve('unknown');
     await expect(lock.extend()).rejects.toMatchObject({ code: 'LOCK_UNAVAILABLE', key: 'a' });
     provider.onRenew = () => Promise.resolve('lost');
@@ -328,7 +320,6 @@ describe('maxHold', () => {
 
 describe('a suspended machine', () => {
   it('leaves the hold unverified until the next renewal answers, which is no loss', async () => {
-    const { lock, clock, provider } = await held();
     provider.onRenew = undefined;
     clock.suspend(60_000);
     expect(lock.isHeld()).toBe(false);
@@ -344,7 +335,6 @@ describe('a suspended machine', () => {
   });
 
   it('may have lost it: then the renewal says so', async () => {
-    const { lock, clock, provider } = await held();
     provider.onRenew = () => Promise.resolve('lost');
     clock.suspend(60_000);
     expect(lock.isHeld()).toBe(false);
@@ -353,7 +343,6 @@ describe('a suspended machine', () => {
   });
 
   it('is not confirmed by a renewal that was sent before it slept', async () => {
-    const { lock, clock, provider } = await held();
     provider.onRenew = undefined;
     await clock.advance(LEASE / 3);
     clock.suspend(60_000);
@@ -442,7 +431,6 @@ describe('a suspended machine', () => {
   });
 
   it('is not suspected for less than two seconds, nor when the wall clock jumps', async () => {
-    const { lock, clock } = await held();
     clock.suspend(1_900);
     clock.stepWallTime(60_000);
     expect(lock.isHeld()).toBe(true);

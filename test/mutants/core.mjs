@@ -22,6 +22,15 @@ export const CORE = [
     killedBy: 'test/core/key-chain.spec.ts',
     test: 'are waited for one at a time',
   },
+  {
+    id: 'later-key-held-first',
+    file: `${ACQUIRE}/key-request.ts`,
+    from: 'if (after === undefined || after.#isHeld || sent === undefined) return true;',
+    to: 'if (sent !== undefined) return true;',
+    breaks: 'a caller holds a later key while it still waits for an earlier one',
+    killedBy: 'test/core/key-chain.spec.ts',
+    test: 'give a grant back that comes before the grant of the key before it',
+  },
   // Deadlocks.
   {
     id: 'one-beat-suffices',

@@ -3,8 +3,7 @@ import { expect } from '@jest/globals';
 import fc from 'fast-check';
 import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
 import { exploration, SEED } from '../exploration.js';
-import { HERE, THERE } from './script-caller.js';
-import { redisForTests } from './seam.js';
+import { HERE, THERE, redisForTests } from './seam.js';
 
 type Operation = readonly [key: string, code: string, holder: string, ms: number];
 

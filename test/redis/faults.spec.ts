@@ -24,6 +24,7 @@ import {
   untilWaiting,
   redisForTests,
   twoProcesses,
+  waitersAre,
 } from './seam.js';
 import { describeUnless } from '../unless.js';
 
@@ -119,7 +120,7 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
         granted(await processes.steady.backend.acquire(request(key, { lease: 60_000 })));
       const queued = async (key: string, options: LockOptions) => {
         const asked = locks.acquire(key, { wait: 3_000, ...options }).catch((error: unknown) => error);
-        await until(async () => (await processes.steady.backend.inspect(key))?.waiters === 1, 'it waits');
+        await waitersAre(processes.steady.backend, key, 1);
         return { asked };
       };
 
@@ -171,9 +172,9 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
   it('keeps the place of its waiters over a reconnect', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const first = ask(processes.shaky.backend, request('k'));
-    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 1, 'the first waits');
+    await waitersAre(processes.steady.backend, 'k', 1);
     const second = processes.steady.backend.acquire(request('k'));
-    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 2, 'the second waits');
+    await waitersAre(processes.steady.backend, 'k', 2);
     await untilWaiting(processes.shaky);
     processes.proxy.cut();
     await up(processes.shaky);
@@ -190,14 +191,14 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     granted(await processes.steady.backend.acquire(request('k')));
     const ask = request('k');
     const answer = processes.shaky.backend.acquire(ask);
-    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 1, 'it waits');
+    await waitersAre(processes.steady.backend, 'k', 1);
     await untilWaiting(processes.shaky);
     processes.proxy.refuse();
     await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'it knows');
     ask.abort();
     await expect(answer).rejects.toThrow(LockUnavailableError);
     processes.proxy.admit();
-    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 0, 'it has left');
+    await waitersAre(processes.steady.backend, 'k', 0);
   });
 
   it('knows nothing of scripts that were flushed, and sends the text again', async () => {
@@ -214,13 +215,13 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const order: number[] = [];
     const waiters = [processes.shaky, processes.steady, processes.shaky].map(async ({ backend }, index) => {
-      await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === index, 'its turn to queue');
+      await waitersAre(processes.steady.backend, 'k', index);
       const grant = granted(await backend.acquire(request('k')));
       order.push(index);
       await backend.release(grant, RELEASE);
       return grant;
     });
-    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 3, 'all wait');
+    await waitersAre(processes.steady.backend, 'k', 3);
     const other = granted(await processes.steady.backend.acquire(request('other')));
     await redis.admin.flushall();
     expect(await processes.steady.backend.renew(holder, 30_000)).toBe('lost');
@@ -236,7 +237,7 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     const grant = granted(await processes.steady.backend.acquire(request('k')));
     const held = granted(await processes.steady.backend.acquire(request('other')));
     const waiter = processes.shaky.backend.acquire(request('k'));
-    await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === 1, 'it waits');
+    await waitersAre(processes.steady.backend, 'k', 1);
     await redis.admin.config('SET', 'maxmemory', '1');
     try {
       const refused = request('new');
@@ -332,7 +333,7 @@ describeUnless(clock ? undefined : NO_COMPILER)('a step of the wall clock of Red
     try {
       const first = granted(await backend.acquire(request('k')));
       const waiter = backend.acquire(request('k'));
-      await until(async () => (await backend.inspect('k'))?.waiters === 1, 'it waits');
+      await waitersAre(backend, 'k', 1);
       clock?.step(-3_600_000);
       expect(await backend.release(first, RELEASE)).toBe('released');
       const second = granted(await waiter);

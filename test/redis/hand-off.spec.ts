@@ -14,19 +14,13 @@ import {
   until,
   untilWaiting,
   serverTime,
+  waitersAre,
 } from './seam.js';
 
 // To Redis, each provider is a process of its own.
 describe('the hand-off between two processes', () => {
   const redis = redisForTests();
   const processes = twoProcesses(redis);
-
-  const waiting = async (key: string, count: number) => {
-    await until(
-      async () => (await processes.steady.backend.inspect(key))?.waiters === count,
-      `${count} wait for ${key}`,
-    );
-  };
 
   /** How often the script was called since RESETSTAT. */
   const calls = async () =>
@@ -48,7 +42,7 @@ describe('the hand-off between two processes', () => {
           await backend.release(grant, RELEASE);
         })(),
       );
-      await waiting('k', index + 1);
+      await waitersAre(processes.steady.backend, 'k', index + 1);
     }
     await processes.steady.backend.release(holder, RELEASE);
     await Promise.all(waiters);
@@ -92,7 +86,7 @@ describe('the hand-off between two processes', () => {
   it('confirms before it answers where the provisional lease alone is not enough for a minHold', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const waiter = processes.shaky.backend.acquire(request('k', { ...LONG, minHold: 20_000 }));
-    await waiting('k', 1);
+    await waitersAre(processes.steady.backend, 'k', 1);
     await processes.steady.backend.release(holder, RELEASE);
     const grant = granted(await waiter);
     expect(grant.validUntil - performance.now()).toBeGreaterThan(NEARLY_LONG);
@@ -102,7 +96,7 @@ describe('the hand-off between two processes', () => {
   it('never gives a provisional lease longer than the lease', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const waiter = processes.shaky.backend.acquire(request('k', { lease: 400 }));
-    await waiting('k', 1);
+    await waitersAre(processes.steady.backend, 'k', 1);
     await untilWaiting(processes.shaky);
     await processes.steady.backend.release(holder, RELEASE);
     const grant = granted(await waiter);
@@ -113,7 +107,7 @@ describe('the hand-off between two processes', () => {
   it('finds by asking again what a lost message should have told', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const waiter = ask(processes.shaky.backend, request('k'));
-    await waiting('k', 1);
+    await waitersAre(processes.steady.backend, 'k', 1);
     await untilWaiting(processes.shaky);
     // The server does not notice that nobody reads: the message is sent and lost.
     processes.proxy.holdReplies();
@@ -126,10 +120,10 @@ describe('the hand-off between two processes', () => {
   it('passes over a process that does not listen, and serves it when it asks again', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const deaf = ask(processes.shaky.backend, request('k'));
-    await waiting('k', 1);
+    await waitersAre(processes.steady.backend, 'k', 1);
     await untilWaiting(processes.shaky);
     const second = processes.steady.backend.acquire(request('k'));
-    await waiting('k', 2);
+    await waitersAre(processes.steady.backend, 'k', 2);
     await redis.admin.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
     await processes.steady.backend.release(holder, RELEASE);
     // Whichever came first after the cut, both are served, one after the other.
@@ -149,10 +143,10 @@ describe('the hand-off between two processes', () => {
     // Its lease outlasts the timeout of this test.
     const gone = request('k', LONG);
     processes.shaky.backend.acquire(gone).catch(() => undefined);
-    await waiting('k', 1);
+    await waitersAre(processes.steady.backend, 'k', 1);
     await untilWaiting(processes.shaky);
     const next = processes.steady.backend.acquire(request('k'));
-    await waiting('k', 2);
+    await waitersAre(processes.steady.backend, 'k', 2);
     // Half-open: the server goes on believing in both connections.
     processes.proxy.loseReplies();
     await processes.steady.backend.release(holder, RELEASE);
@@ -165,10 +159,10 @@ describe('the hand-off between two processes', () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const leaving = request('k');
     const answer = processes.shaky.backend.acquire(leaving);
-    await waiting('k', 1);
+    await waitersAre(processes.steady.backend, 'k', 1);
     expect(await leave(processes.shaky.backend, leaving)).toBe('lost');
     expect(await answer).toBe('busy');
-    await waiting('k', 0);
+    await waitersAre(processes.steady.backend, 'k', 0);
     await processes.steady.backend.release(holder, RELEASE);
     expect(await processes.steady.backend.inspect('k')).toBeNull();
   });
@@ -177,7 +171,7 @@ describe('the hand-off between two processes', () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const leaving = request('k');
     const answer = processes.shaky.backend.acquire(leaving);
-    await waiting('k', 1);
+    await waitersAre(processes.steady.backend, 'k', 1);
     await untilWaiting(processes.shaky);
     processes.proxy.holdReplies();
     await processes.steady.backend.release(holder, RELEASE);
@@ -206,10 +200,10 @@ describe('the hand-off between two processes', () => {
     it('does not let readers overtake a writer that waits', async () => {
       const reader = granted(await processes.steady.backend.acquire(request('k', shared)));
       const writer = processes.shaky.backend.acquire(request('k'));
-      await waiting('k', 1);
+      await waitersAre(processes.steady.backend, 'k', 1);
       expect(await processes.steady.backend.acquire(request('k', { ...shared, wait: 0 }))).toBe('busy');
       const later = [processes.steady, processes.shaky].map(({ backend }) => backend.acquire(request('k', shared)));
-      await waiting('k', 3);
+      await waitersAre(processes.steady.backend, 'k', 3);
       await processes.steady.backend.release(reader, RELEASE);
       const written = granted(await writer);
       expect(await Promise.all(later.map(isSettled))).toEqual([false, false]);
@@ -223,9 +217,9 @@ describe('the hand-off between two processes', () => {
       granted(await processes.steady.backend.acquire(request('k', shared)));
       const writer = request('k');
       const left = processes.shaky.backend.acquire(writer);
-      await waiting('k', 1);
+      await waitersAre(processes.steady.backend, 'k', 1);
       const reader = processes.steady.backend.acquire(request('k', shared));
-      await waiting('k', 2);
+      await waitersAre(processes.steady.backend, 'k', 2);
       const released = leave(processes.shaky.backend, writer);
       expect(await left).toBe('busy');
       granted(await reader);
@@ -236,9 +230,9 @@ describe('the hand-off between two processes', () => {
       // Their leases outlast the timeout of this test.
       granted(await processes.steady.backend.acquire(request('k', { ...shared, ...LONG })));
       processes.shaky.backend.acquire(request('k', LONG)).catch(() => undefined);
-      await waiting('k', 1);
+      await waitersAre(processes.steady.backend, 'k', 1);
       const reader = processes.steady.backend.acquire(request('k', shared));
-      await waiting('k', 2);
+      await waitersAre(processes.steady.backend, 'k', 2);
       processes.proxy.refuse();
       granted(await reader);
     }, 60_000);
@@ -255,7 +249,7 @@ describe('the hand-off between two processes', () => {
   it('parks a key that is released before its minHold has passed', async () => {
     const grant = granted(await processes.steady.backend.acquire(request('k', { minHold: 600_000 })));
     const waiter = processes.shaky.backend.acquire(request('k'));
-    await waiting('k', 1);
+    await waitersAre(processes.steady.backend, 'k', 1);
     expect(await processes.steady.backend.release(grant, { keepFor: 500_000, failed: false })).toBe('released');
     const retained = await processes.steady.backend.inspect('k');
     expect(retained).toMatchObject({ state: 'retained', holders: 0 });
@@ -290,7 +284,7 @@ describe('the hand-off between two processes', () => {
   it('frees a key by force: the next waiter gets it and the old holder has lost it', async () => {
     const grant = granted(await processes.steady.backend.acquire(request('k')));
     const waiter = processes.shaky.backend.acquire(request('k'));
-    await waiting('k', 1);
+    await waitersAre(processes.steady.backend, 'k', 1);
     expect(await processes.steady.backend.forceRelease('k')).toBe(true);
     const next = granted(await waiter);
     expect(next.fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
@@ -390,7 +384,7 @@ describe('the hand-off between two processes', () => {
     const waiters = [request('k', { ...terms, minHold: 1 }), request('k', terms)].map((each) =>
       processes.shaky.backend.acquire(each),
     );
-    await waiting('k', 2);
+    await waitersAre(processes.steady.backend, 'k', 2);
     await processes.steady.backend.release(holder, RELEASE);
     await processes.shaky.backend.release(granted(await waiters[0]!), RELEASE);
     granted(await waiters[1]!);
@@ -416,7 +410,7 @@ describe('the hand-off between two processes', () => {
     expect(await calls()).toBe(3 * (1 + 2));
     await Promise.all(requests.map((each) => leave(backend, each)));
     expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
-    await waiting('k', 0);
+    await waitersAre(processes.steady.backend, 'k', 0);
     await backend.close();
   });
 });

@@ -15,9 +15,6 @@ interface Reply {
   readonly deliver: () => void;
 }
 
-/** One step of an exploration that a network does. */
-export type NetworkAct = 'execute' | 'late' | 'answer' | 'hear' | 'cut' | 'deafen' | 'lose' | 'listen';
-
 /**
  * The wires of one process, on which nothing moves by itself: a test decides when the server executes the next command, and when the
  * next reply or message arrives. Behind it stands a real server.
@@ -45,23 +42,6 @@ export class InterleavedNetwork {
   ) {
     listener.on('message', (channel: string, text: string) => this.messages.push({ channel, text }));
     this.client = { duplicate: () => this.#duplicate() };
-  }
-
-  /** Does one step of an exploration. */
-  async perform(act: NetworkAct): Promise<void> {
-    switch (act) {
-      case 'execute':
-        return this.execute();
-      case 'late':
-        return this.executeLate();
-      case 'deafen':
-        return this.deafen();
-      case 'lose':
-        this.loseMessages();
-        break;
-      default:
-        this[act]();
-    }
   }
 
   /** The server executes the oldest command. */

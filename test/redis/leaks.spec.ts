@@ -4,7 +4,7 @@ import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.j
 import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { type RedisSentinels, startRedisSentinels } from '../servers/redis-sentinels.js';
 import { CountingClock } from './counting-clock.js';
-import { backendOf, granted, leave, redisForTests, RELEASE, request, startBackend, until } from './seam.js';
+import { backendOf, granted, leave, redisForTests, RELEASE, request, startBackend, until, waitersAre } from './seam.js';
 
 describe('what is left behind', () => {
   const redis = redisForTests();
@@ -37,7 +37,7 @@ describe('what is left behind', () => {
       expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
       expect(new Set(await Promise.all(released))).toEqual(new Set(['lost']));
     }
-    await until(async () => (await backend.inspect('k'))?.waiters === 0, 'the queue is empty');
+    await waitersAre(backend, 'k', 0);
     expect(await backend.release(holder, RELEASE)).toBe('released');
     expect(listeners).toBe(0);
     await until(() => clock.armed === 0, 'no timer is set');
@@ -75,7 +75,7 @@ describe('what is left behind', () => {
     const { backend } = await startBackend({ url: redis.server.url });
     granted(await backend.acquire(request('k')));
     const waiter = backend.acquire(request('k'));
-    await until(async () => (await backend.inspect('k'))?.waiters === 1, 'it waits');
+    await waitersAre(backend, 'k', 1);
     const stopped = backend.close();
     await expect(waiter).rejects.toThrow(/stopped|did not respond/);
     await stopped;

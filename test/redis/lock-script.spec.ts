@@ -1,6 +1,5 @@
 import { expect } from '@jest/globals';
-import { callScript, COUNTER, HERE, LOCK, THERE, type Operation } from './script-caller.js';
-import { redisForTests, serverTime, until } from './seam.js';
+import { callScript, COUNTER, HERE, LOCK, THERE, type Operation, redisForTests, serverTime, until } from './seam.js';
 
 describe('the lock script, by itself', () => {
   const redis = redisForTests();

@@ -1,8 +1,15 @@
+import { Injectable, type LoggerService, Module } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { TerminusModule } from '@nestjs/terminus';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { redisForTests, RELEASE, request, twoProcesses, until, untilAnswered } from './seam.js';
+import { DistributedLockModule, LockService } from '../../lib/index.js';
+import { LockHealthIndicator } from '../../lib/integrations/terminus/index.js';
+import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
 describe('an outage of Redis', () => {
   const redis = redisForTests();
@@ -151,4 +158,144 @@ describe('an outage of Redis', () => {
     expect(reported).toHaveLength(1);
     await locks.stop();
   }, 60_000);
+});
+
+/** What an application says of its provider's backend. */
+class Reports implements LoggerService {
+  readonly lines: string[] = [];
+  log = () => undefined;
+  error = () => undefined;
+  warn = (message: unknown) => {
+    this.lines.push(String(message).replace(/ is not responding:.*/, ' is not responding'));
+  };
+}
+
+@Injectable()
+class Readiness {
+  constructor(private readonly locks: LockHealthIndicator) {}
+
+  async is(wanted: 'up' | 'down'): Promise<void> {
+    let last: unknown;
+    await until(
+      async () => {
+        last = (await this.locks.pingCheck('redis')).redis;
+        return (last as { status: string }).status === wanted;
+      },
+      `the provider is ${wanted}`,
+      30_000,
+      () => last,
+    );
+  }
+}
+
+describe('an application whose Redis is down at its boot, comes, goes and returns', () => {
+  let server: RedisServer;
+  // It refuses connections while the server is to be down, so the test decides how long that is.
+  let address: TcpProxy;
+  beforeAll(async () => {
+    server = await startRedisServer();
+    address = await startTcpProxy(server.port);
+  });
+  afterAll(async () => {
+    await address.close();
+    await server.stop();
+  });
+
+  it('says so, and locks again without a restart', async () => {
+    const url = `redis://127.0.0.1:${address.port}`;
+    const crash = async () => {
+      address.refuse();
+      await server.crash();
+    };
+    @Module({
+      imports: [
+        TerminusModule.forRoot({ logger: false }),
+        DistributedLockModule.forRoot({ provider: new RedisLockProvider({ url }), failFast: false }),
+      ],
+      providers: [LockHealthIndicator, Readiness],
+    })
+    class AppModule {}
+    const logger = new Reports();
+    await crash();
+    const app = await NestFactory.createApplicationContext(AppModule, { logger, abortOnError: false });
+    try {
+      const readiness = app.get(Readiness);
+      await readiness.is('down');
+      address.admit();
+      await readiness.is('up');
+      await crash();
+      await readiness.is('down');
+      address.admit();
+      await readiness.is('up');
+      expect(await app.get(LockService).withLock('a', () => 'done')).toBe('done');
+      const [silent, back] = ['is not responding', 'is responding again.'].map(
+        (what) => `Lock provider "default" ${what}`,
+      );
+      expect(logger.lines.filter((line) => line.includes('respond'))).toEqual([silent, back, silent, back]);
+    } finally {
+      await app.close();
+    }
+  }, 150_000);
+});
+
+const SENT = { release: 'sent', lease: 60_000 } as const;
+
+describe("release: 'sent' on Redis", () => {
+  const redis = redisForTests();
+  let proxy: TcpProxy;
+  let locks: LockManager;
+  const events: string[] = [];
+
+  beforeEach(async () => {
+    proxy = await startTcpProxy(redis.server.port);
+    const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${proxy.port}`, commandTimeout: '10s' });
+    locks = new LockManager({ providers: { redis: provider } });
+    events.length = 0;
+    for (const name of ['released', 'release-pending', 'lost'] as const) locks.events.on(name, () => events.push(name));
+    await locks.start();
+  });
+  afterEach(async () => {
+    await locks.stop();
+    await proxy.close();
+  });
+
+  it('a call ends without the answer', async () => {
+    await locks.withLock('k', () => proxy.holdReplies(), SENT);
+    expect(events).toEqual([]);
+    proxy.passReplies();
+    await until(() => events.includes('released'), 'the answer');
+  });
+
+  it('the next acquire of the same process is never busy because of it', async () => {
+    for (let round = 0; round < 300; round += 1) {
+      await locks.withLock('k', () => undefined, { ...SENT, wait: 0 });
+      if (round % 3 === 0) await locks.withLock(['k', 'l'], () => undefined, { ...SENT, wait: 0 });
+    }
+  });
+
+  it('nor when the connection is lost right after', async () => {
+    for (let round = 0; round < 10; round += 1) {
+      await locks.withLock(
+        'k',
+        () => {
+          proxy.freeze();
+        },
+        SENT,
+      );
+      proxy.cut();
+      proxy.thaw();
+      // It asks again when the connection is back, behind the release, which was lost.
+      const lock = await locks.acquire('k', { wait: '30s' });
+      await lock.release();
+    }
+    expect(events).toContain('release-pending');
+    expect(events).not.toContain('lost');
+  });
+
+  it('a stop waits for it', async () => {
+    await locks.withLock('k', () => undefined, SENT);
+    await locks.stop();
+    expect(events).toEqual(['released']);
+    expect(await redis.admin.keys('*:k')).toEqual([]);
+  });
 });

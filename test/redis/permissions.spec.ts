@@ -5,7 +5,17 @@ import { silentLogger } from '../../lib/api/logger.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startRedisCluster } from '../servers/redis-cluster.js';
 import { IOREDIS, NODE_REDIS, NODE_REDIS_5 } from './client-libraries.js';
-import { granted, INSTANCE, RELEASE, request, type StartedBackend, startBackend, until, untilWaiting } from './seam.js';
+import {
+  granted,
+  INSTANCE,
+  RELEASE,
+  request,
+  type StartedBackend,
+  startBackend,
+  until,
+  untilWaiting,
+  waitersAre,
+} from './seam.js';
 
 // The lines that docs/providers/redis.md tells users to copy: for one server, and for a Cluster.
 async function documentedRules(topology: 'server' | 'cluster'): Promise<string[]> {
@@ -61,7 +71,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       const two = await startBackend(library.server(url));
       const holder = granted(await one.backend.acquire(request('k')));
       const waiter = two.backend.acquire(request('k'));
-      await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
+      await waitersAre(one.backend, 'k', 1);
       expect(await one.backend.renew(holder, 30_000)).toMatchObject({});
       one.backend.label(holder.request, 'a label', 30_000);
       await until(async () => (await two.backend.labelOf('k')) === 'a label', 'the label is written');
@@ -70,7 +80,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       expect(await publishedWaits(one, 'k')).toEqual(['number', 'waits', 1, null, 1]);
       expect(await two.backend.renew(next, 30_000)).toMatchObject({});
       const reader = two.backend.acquire(request('k', { mode: 'shared' }));
-      await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
+      await waitersAre(one.backend, 'k', 1);
       await two.backend.release(next, RELEASE);
       await two.backend.release(granted(await reader), RELEASE);
       const retained = granted(await one.backend.acquire(request('k', { minHold: 5_000 })));

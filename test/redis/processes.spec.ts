@@ -1,8 +1,10 @@
-import { type ChildProcess, fork } from 'node:child_process';
+import { type ChildProcess, fork, execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
+import { connect } from 'node:net';
+import { promisify } from 'node:util';
 import { silentLogger } from '../../lib/api/logger.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
@@ -17,7 +19,21 @@ import {
   startWithFakeClock,
   until,
   untilExpired,
+  waitersAre,
 } from './seam.js';
+
+let server: RedisServer;
+let library: CompiledLibrary;
+
+beforeAll(async () => {
+  [server, library] = await Promise.all([startRedisServer(), compileLibrary()]);
+}, 120_000);
+afterAll(async () => {
+  await library.remove();
+  await server.stop();
+});
+
+const programOf = (name: string) => fileURLToPath(new URL(`${name}.mjs`, import.meta.url));
 
 interface Report {
   readonly event: string;
@@ -33,16 +49,12 @@ interface Worker {
 }
 
 describe('real processes that die or freeze', () => {
-  let server: RedisServer;
-  let library: CompiledLibrary;
   let admin: Redis;
   let here: StartedBackend;
   const workers: Worker[] = [];
 
   beforeAll(async () => {
-    server = await startRedisServer();
     admin = new Redis(server.url);
-    library = await compileLibrary();
     here = await startBackend({ url: server.url });
   }, 60_000);
   afterEach(() => {
@@ -51,14 +63,10 @@ describe('real processes that die or freeze', () => {
   afterAll(async () => {
     await here.backend.close();
     admin.disconnect();
-    await library.remove();
-    await server.stop();
   });
 
   async function startWorker(): Promise<Worker> {
-    const child = fork(fileURLToPath(new URL('lock-worker.mjs', import.meta.url)), [library.folder, server.url], {
-      execArgv: [],
-    });
+    const child = fork(programOf('lock-worker'), [library.folder, server.url], { execArgv: [] });
     const reports: Report[] = [];
     child.on('message', (report) => reports.push(report as Report));
     const worker: Worker = {
@@ -77,17 +85,13 @@ describe('real processes that die or freeze', () => {
     return worker;
   }
 
-  const waiters = async (key: string, count: number) => {
-    await until(async () => (await here.backend.inspect(key))?.waiters === count, `${count} wait`);
-  };
-
   it('a holder is killed: the next waiter has the key in the first second after the lease', async () => {
     const holder = await startWorker();
     const { backend, time } = await startWithFakeClock({ url: server.url });
     holder.acquire('k1', { lease: 5_000 });
     const { token } = await holder.report('granted');
     const waiter = backend.acquire(request('k1'));
-    await waiters('k1', 1);
+    await waitersAre(here.backend, 'k1', 1);
     holder.process.kill('SIGKILL');
     await untilExpired(admin, 'k1');
     await time.advance(1_000);
@@ -105,9 +109,9 @@ describe('real processes that die or freeze', () => {
     const before = await channels();
     const head = await startWorker();
     head.acquire('k2', { lease: 600_000 });
-    await waiters('k2', 1);
+    await waitersAre(here.backend, 'k2', 1);
     const next = backend.acquire(request('k2'));
-    await waiters('k2', 2);
+    await waitersAre(here.backend, 'k2', 2);
     head.process.kill('SIGKILL');
     await until(async () => (await channels()) === before, 'the server knows that it is dead');
     // It asks once more and is answered, so that the server counts it as alive for the next 3 s.
@@ -123,9 +127,9 @@ describe('real processes that die or freeze', () => {
     const head = await startWorker();
     // A lease outlasts the timeout of this test.
     head.acquire('k3', { lease: 600_000, holdFor: 1 });
-    await waiters('k3', 1);
+    await waitersAre(here.backend, 'k3', 1);
     const next = here.backend.acquire(request('k3'));
-    await waiters('k3', 2);
+    await waitersAre(here.backend, 'k3', 2);
     head.process.kill('SIGSTOP');
     await here.backend.release(holder, RELEASE);
     const grant = granted(await next);
@@ -141,11 +145,11 @@ describe('real processes that die or freeze', () => {
     const holder = granted(await here.backend.acquire(request('k4')));
     const [one, two] = [await startWorker(), await startWorker()];
     one.acquire('k4', { lease: 30_000, holdFor: 1 });
-    await waiters('k4', 1);
+    await waitersAre(here.backend, 'k4', 1);
     two.acquire('k4', { lease: 30_000, holdFor: 1 });
-    await waiters('k4', 2);
+    await waitersAre(here.backend, 'k4', 2);
     const last = here.backend.acquire(request('k4'));
-    await waiters('k4', 3);
+    await waitersAre(here.backend, 'k4', 3);
     await here.backend.release(holder, RELEASE);
     const tokens = [
       BigInt((await one.report('granted')).token ?? 0),
@@ -156,19 +160,12 @@ describe('real processes that die or freeze', () => {
   }, 120_000);
 });
 
-const PROGRAM = fileURLToPath(new URL('contending-program.mjs', import.meta.url));
-
 const NONE = { waits: 0, waited: 0 };
 
 describe('the profile of contention, over several processes', () => {
-  let server: RedisServer;
-  let library: CompiledLibrary;
   let shop: LockManager;
   const others: ChildProcess[] = [];
 
-  beforeAll(async () => {
-    [server, library] = await Promise.all([startRedisServer(), compileLibrary()]);
-  }, 60_000);
   beforeEach(async () => {
     const providers = { redis: new RedisLockProvider({ url: server.url }) };
     shop = new LockManager({ providers, instance: 'shop', logger: silentLogger, shutdownGrace: 0 });
@@ -178,13 +175,8 @@ describe('the profile of contention, over several processes', () => {
     for (const other of others.splice(0)) other.kill('SIGKILL');
     await shop.stop();
   });
-  afterAll(async () => {
-    await library.remove();
-    await server.stop();
-  });
-
   async function start(instance: string): Promise<ChildProcess> {
-    const other = fork(PROGRAM, [library.folder, server.url, instance], { execArgv: [] });
+    const other = fork(programOf('contending-program'), [library.folder, server.url, instance], { execArgv: [] });
     others.push(other);
     await once(other, 'message');
     return other;
@@ -194,15 +186,13 @@ describe('the profile of contention, over several processes', () => {
     other.send(message);
     return done;
   };
-  const waitersAre = (count: number) =>
-    until(async () => (await shop.admin.inspect('order:1'))?.waiters === count, `${count} wait`);
 
   it('names the instance of the other process, which held for the whole wait', async () => {
     const billing = await start('billing');
     await tell(billing, 'acquire');
     await expect(shop.acquire('order:1', { wait: 200 })).rejects.toThrow('instance "billing" ');
     const granted = shop.acquire('order:1');
-    await waitersAre(1);
+    await waitersAre(shop.admin, 'order:1', 1);
     await tell(billing, 'release');
     await (await granted).release();
     const [row, ...rest] = shop.admin.contention();
@@ -222,9 +212,9 @@ describe('the profile of contention, over several processes', () => {
     const [billing, third] = [await start('billing'), await start('third')];
     await tell(billing, 'acquire');
     const next = tell(third, 'acquire');
-    await waitersAre(1);
+    await waitersAre(shop.admin, 'order:1', 1);
     const refused = expect(shop.acquire('order:1', { wait: '4s' })).rejects.toThrow('it changed hands');
-    await waitersAre(2);
+    await waitersAre(shop.admin, 'order:1', 2);
     // A holder that comes sooner after the caller may have come before it: its time is the server's.
     await sleep(100);
     await tell(billing, 'release');
@@ -233,5 +223,110 @@ describe('the profile of contention, over several processes', () => {
     expect(shop.admin.contention()).toMatchObject([
       { template: 'order', queue: { waits: 1 }, holder: NONE, instances: [] },
     ]);
+  });
+});
+
+interface State {
+  readonly event: string;
+  readonly held: readonly string[];
+  readonly waiting: number;
+  readonly url?: string;
+  readonly code?: string;
+}
+
+const ITEMS = ['1', '2', '3', '4'];
+const ORDERS_EACH = 5;
+
+/** Whether nobody listens there any more. */
+function isClosed(url: string): Promise<boolean> {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  return new Promise((resolve) => {
+    socket.once('error', () => resolve(true));
+    socket.once('connect', () => {
+      socket.destroy();
+      resolve(false);
+    });
+  });
+}
+
+describe('SIGTERM under load', () => {
+  async function startShop(url: string | undefined) {
+    const process = fork(programOf('shop-program'), [library.folder, ...(url === undefined ? [] : [url])], {
+      execArgv: [],
+    });
+    const states: State[] = [];
+    process.on('message', (state) => states.push(state as State));
+    await until(() => states.some(({ event }) => event === 'ready'), 'the shop is open', 60_000);
+    return { process, states, url: states.find(({ event }) => event === 'ready')?.url ?? '' };
+  }
+
+  it.each([['memory'], ['redis']])(
+    '%s: orders that were accepted are served, work without end is taken away, nothing is left locked, and the process ends',
+    async (backend) => {
+      const shop = await startShop(backend === 'redis' ? server.url : undefined);
+      try {
+        const orders = ITEMS.flatMap((id) =>
+          Array.from({ length: ORDERS_EACH }, () =>
+            fetch(`${shop.url}/items/${id}`, { method: 'POST', headers: { connection: 'close' } }),
+          ),
+        );
+        const last = () => shop.states.at(-1);
+        const locked = ITEMS.length + 1;
+        const queued = ITEMS.length * (ORDERS_EACH - 1);
+        await until(() => last()?.held.length === locked && last()?.waiting === queued, 'all are busy', 60_000);
+
+        const ended = once(shop.process, 'exit');
+        shop.process.kill('SIGTERM');
+        await until(() => isClosed(shop.url), 'new orders are refused', 60_000);
+        shop.process.send('go on');
+
+        const answers = await Promise.all((await Promise.all(orders)).map((answer) => answer.text()));
+        expect(answers).toEqual(orders.map(() => 'sold'));
+        expect(await ended).toEqual([0, null]);
+        const state = (event: string) => shop.states.find((each) => each.event === event);
+        expect(state('background')).toMatchObject({ code: 'LOCK_LOST' });
+        expect(state('exit')).toEqual({ event: 'exit', held: [], waiting: 0 });
+        if (backend === 'memory') return;
+        const started = await startBackend({ url: server.url });
+        for (const key of [...ITEMS.map((id) => `item:${id}`), 'background']) {
+          expect([key, await started.backend.inspect(key)]).toEqual([key, null]);
+        }
+      } finally {
+        shop.process.kill('SIGKILL');
+      }
+    },
+    240_000,
+  );
+});
+
+describe('fake timers of a process leave the clock of the core alone', () => {
+  it.each([
+    ['sinon', 'import', 'memory'],
+    ['sinon', 'boot', 'memory'],
+    ['sinon', 'held', 'memory'],
+    ['sinon', 'import', 'redis'],
+    ['sinon', 'boot', 'redis'],
+    ['sinon', 'held', 'redis'],
+    ['node', 'boot', 'memory'],
+    ['node', 'held', 'memory'],
+    ['node', 'boot', 'redis'],
+    ['node', 'held', 'redis'],
+  ])('those of %s, installed at "%s", with locks in %s', async (engine, moment, backend) => {
+    const args = [
+      programOf('fake-timers-program'),
+      library.folder,
+      engine,
+      moment,
+      ...(backend === 'redis' ? [server.url] : []),
+    ];
+    const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 15_000, killSignal: 'SIGKILL' });
+    expect(JSON.parse(stdout)).toEqual({
+      heldAtFirst: true,
+      heldLater: true,
+      busy: 'LOCK_BUSY',
+      released: 'released',
+      value: 'done',
+    });
   });
 });

@@ -23,6 +23,7 @@ import {
   redisForTests,
   twoProcesses,
   leave,
+  waitersAre,
 } from './seam.js';
 import type { DirectBackend } from '../direct-backend.js';
 
@@ -39,9 +40,6 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
         async () => (await backend.inspect('nothing').catch(() => 'down')) === null,
         'the connection is back',
       );
-    };
-    const waiting = async (count: number) => {
-      await until(async () => (await processes.steady.backend.inspect('k'))?.waiters === count, `${count} wait`);
     };
     /** How often the script was called since RESETSTAT, also in vain. */
     const calls = async () =>
@@ -96,7 +94,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       const writer = request('k');
       processes.proxy.loseReplies();
       const lost = processes.shaky.backend.acquire(writer);
-      await waiting(1);
+      await waitersAre(processes.steady.backend, 'k', 1);
       processes.proxy.refuse();
       await expect(lost).rejects.toThrow(LockUnavailableError);
       expect(await processes.shaky.backend.release(writer, RELEASE)).toBe('unknown');
@@ -104,7 +102,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       processes.proxy.admit();
       await up(processes.shaky);
       expect(await processes.shaky.backend.release(writer, RELEASE)).toBe('lost');
-      await waiting(0);
+      await waitersAre(processes.steady.backend, 'k', 0);
       const behind = granted(await processes.shaky.backend.acquire(request('k', { ...shared, wait: 0 })));
       expect(behind.fencingToken).toBe(reader.fencingToken);
     });
@@ -114,7 +112,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       const ask = request('k');
       processes.proxy.loseReplies();
       const lost = processes.shaky.backend.acquire(ask);
-      await waiting(1);
+      await waitersAre(processes.steady.backend, 'k', 1);
       processes.proxy.passReplies();
       processes.proxy.cut();
       await expect(lost).rejects.toThrow(LockUnavailableError);
@@ -124,7 +122,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       void processes.shaky.backend.acquire(ask).then((outcome) => (answer = outcome));
       await until(() => answer !== undefined, 'it is answered');
       expect(answer).toBe('busy');
-      await waiting(0);
+      await waitersAre(processes.steady.backend, 'k', 0);
     });
 
     it('keeps a healthy connection when the event loop was blocked for longer than commandTimeout', async () => {
@@ -364,6 +362,24 @@ describe('messages and connections, one step after the other', () => {
     expect(await other.backend.release(last, RELEASE)).toBe('released');
     await drain();
     expect(granted(await waiter)).toMatchObject({ key: 'k', followers: 0 });
+  });
+
+  it('lets no followers in by a grant whose answer was lost, although more callers have come since', async () => {
+    const before = granted(await other.backend.acquire(request('k')));
+    expect(await other.backend.release(before, RELEASE)).toBe('released');
+    const ask = request('k');
+    const unanswered = backend.acquire(ask);
+    unanswered.catch(() => undefined);
+    await settle();
+    await wire.execute();
+    wire.cut();
+    await expect(unanswered).rejects.toThrow(LockUnavailableError);
+    await drain();
+    Object.assign(ask, { callers: 5 });
+    const found = backend.acquire(ask);
+    await drain();
+    expect(granted(await found)).toMatchObject({ key: 'k', followers: 0 });
+    expect(granted(await found).fencingToken).toBeGreaterThan(before.fencingToken ?? 0n);
   });
 
   it.each([

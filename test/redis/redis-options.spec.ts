@@ -15,7 +15,7 @@ import {
 } from '../../lib/providers/redis/index.js';
 import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
-import { backendOf, granted, redisForTests, RELEASE, request, startBackend, until } from './seam.js';
+import { backendOf, granted, redisForTests, RELEASE, request, startBackend, waitersAre } from './seam.js';
 
 describe('the options of RedisLockProvider', () => {
   it('takes a client of ioredis 5 and of ioredis 6, by their types and at work', async () => {
@@ -29,7 +29,7 @@ describe('the options of RedisLockProvider', () => {
       const two = await startBackend({ client: typed });
       const holder = granted(await one.backend.acquire(request('k')));
       const waiter = two.backend.acquire(request('k'));
-      await until(async () => (await one.backend.inspect('k'))?.waiters === 1, 'it waits');
+      await waitersAre(one.backend, 'k', 1);
       expect(await one.backend.release(holder, RELEASE)).toBe('released');
       expect(await two.backend.release(granted(await waiter), RELEASE)).toBe('released');
       await one.backend.close();

@@ -13,6 +13,7 @@ import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs'
 import { type DirectBackend, direct, type TestEvent, type TestGrant, type TestRequest } from '../direct-backend.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { TIMEOUT, until } from '../until.js';
+import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
 
 /** Of every backend that is started here. */
 export const INSTANCE = { id: '0123456789ab', name: 'host:1' };
@@ -181,6 +182,15 @@ export async function untilWaiting({ events }: StartedBackend, count = 1): Promi
   await until(() => events.filter(({ type }) => type === 'waiting').length >= count, `${count} know that they wait`);
 }
 
+/** Resolves when the server counts so many waiters of a key. */
+export async function waitersAre(
+  observer: { inspect(key: string): Promise<{ readonly waiters: number | null } | null> },
+  key: string,
+  count: number,
+): Promise<void> {
+  await until(async () => (await observer.inspect(key))?.waiters === count, `${count} wait for "${key}"`);
+}
+
 /** Whether a promise has settled by now. */
 export async function isSettled(promise: PromiseLike<unknown>): Promise<boolean> {
   const pending = Symbol();
@@ -206,4 +216,17 @@ export async function untilAnswered<T>(ask: () => Promise<T>, within = TIMEOUT):
   };
   await until(isAnswered, 'there is an answer', within, () => cause);
   return answer as T;
+}
+
+export const COUNTER = 'lock:{0}';
+export const LOCK = 'lock:{1}:k';
+export const HERE = 'aaaaaaaaaaaa';
+export const THERE = 'bbbbbbbbbbbb';
+
+export type Operation = readonly [code: string, holder: string, ms: number];
+
+/** Runs the script by itself: one call of `process` with these operations, all on {@link LOCK}. */
+export function callScript(redis: Redis, process: string, operations: readonly Operation[]): Promise<unknown> {
+  const locks = operations.map(() => LOCK);
+  return redis.eval(LOCK_SCRIPT.text, 1 + operations.length, COUNTER, ...locks, process, ...operations.flat());
 }

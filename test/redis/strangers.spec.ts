@@ -4,8 +4,13 @@ import { LockUnavailableError } from '../../lib/api/errors.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { exploration } from '../exploration.js';
-import { callScript, COUNTER, HERE, LOCK, type Operation, THERE } from './script-caller.js';
 import {
+  callScript,
+  COUNTER,
+  HERE,
+  LOCK,
+  type Operation,
+  THERE,
   granted,
   isSettled,
   leave,

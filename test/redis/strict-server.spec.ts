@@ -5,7 +5,7 @@ import type { LockOptions } from '../../lib/api/lock-options.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { startRedisCluster } from '../servers/redis-cluster.js';
-import { granted, redisForTests, RELEASE, request, startBackend, until, untilWaiting } from './seam.js';
+import { granted, redisForTests, RELEASE, request, startBackend, until, untilWaiting, waitersAre } from './seam.js';
 
 /** The list on the server of the keys that scripts touched and their calls did not declare. */
 const REFUSED = 'undeclared-keys';
@@ -128,7 +128,7 @@ describe('on a server that refuses keys which a call does not declare', () => {
       const held = await one.acquire('k', options);
       const aborted = new AbortController();
       const waiter = other.acquire('k', { signal: aborted.signal });
-      await until(async () => (await one.admin.inspect('k'))?.waiters === 1, 'it waits');
+      await waitersAre(one.admin, 'k', 1);
       aborted.abort();
       await expect(waiter).rejects.toThrow('abort');
       for await (const { key } of one.admin.list()) expect(key).toBe('k');

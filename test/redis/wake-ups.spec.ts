@@ -5,8 +5,12 @@ import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { InterleavedNetwork } from './interleaved-network.js';
-import { callScript, HERE, LOCK, type Operation, THERE } from './script-caller.js';
 import {
+  callScript,
+  HERE,
+  LOCK,
+  type Operation,
+  THERE,
   backendOf,
   granted,
   isSettled,

@@ -2,6 +2,7 @@ import { AssertionError } from 'node:assert';
 import { Injectable, Module } from '@nestjs/common';
 import { Cron, ScheduleModule } from '@nestjs/schedule';
 import { Test, type TestingModule, type TestingModuleBuilder } from '@nestjs/testing';
+import { jest } from '@jest/globals';
 import {
   DistributedLock,
   DistributedLockModule,
@@ -15,11 +16,15 @@ import {
   RunOnce,
 } from '../../lib/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
-import { SqlAdvisoryLockProvider, SqlRowLockProvider } from '../../lib/providers/sql/index.js';
+import { SqlAdvisoryLockProvider, SqlRowLockProvider, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
-import { DistributedLockTestingModule, TestLocks } from '../../lib/testing/index.js';
+import { DistributedLockTestingModule, TestLocks, FakeClock } from '../../lib/testing/index.js';
 import { watch } from '../core/manager-rig.js';
 import { Gate } from '../nest/apps.js';
+import { CombinedLockProvider, FailoverLockProvider } from '../../lib/composite.js';
+import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
+import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
+import { capabilitiesOf } from '../../lib/testing/capabilities.js';
 
 @Injectable()
 class Store {
@@ -389,5 +394,82 @@ describe('TestLocks in an application that imports DistributedLockModule itself'
       locks.expectLocked('a', 'redis');
     });
     expect(module.get(LockAdmin).held()).toEqual([]);
+  });
+});
+
+it('the capabilities of providers are known without a socket, and without a timer of ours', async () => {
+  const url = 'postgres://nobody@127.0.0.1:1/none';
+  const nodes = [1, 2, 3].map((port) => ({ url: `redis://127.0.0.1:${port}` }));
+  const clock = new FakeClock();
+  const before = process.getActiveResourcesInfo();
+  const capabilities = capabilitiesOf({
+    providers: {
+      redis: new RedisLockProvider({ url: 'redis://127.0.0.1:1' }),
+      cluster: new RedisLockProvider({ cluster: [{ host: '127.0.0.1', port: 1 }] }),
+      redlock: new RedlockLockProvider({ nodes, maxLease: '1m' }),
+      row: new SqlRowLockProvider({ url }),
+      version: new SqlVersionLockProvider({ url }),
+      advisory: new SqlAdvisoryLockProvider({ url }),
+      zookeeper: new ZooKeeperLockProvider({ connectString: '127.0.0.1:1' }),
+      memcached: new MemcachedLockProvider({ server: '127.0.0.1:1' }),
+      failover: new FailoverLockProvider({ providers: ['redis', 'zookeeper'], casStore: 'version' }),
+      combined: new CombinedLockProvider({ providers: ['redis', 'row'] }),
+    },
+    default: 'redis',
+    clock,
+  });
+  // A connection would be opened in the ticks after the backends are made.
+  await new Promise((resolve) => setImmediate(resolve));
+  // Jest's own timers come and go.
+  expect(process.getActiveResourcesInfo().filter((each) => each !== 'Timeout' && !before.includes(each))).toEqual([]);
+  expect(clock.pendingTimers).toBe(0);
+  const minHold = [...capabilities].filter(([, can]) => can.minHold).map(([name]) => name);
+  expect(minHold).toEqual(['redis', 'cluster', 'redlock', 'version', 'memcached']);
+});
+
+describe('fake timers of Jest', () => {
+  afterEach(() => {
+    jest.useRealTimers();
+  });
+
+  it.each(['boot', 'held'])('installed at "%s", leave the clock of the core alone', async (moment) => {
+    if (moment === 'boot') jest.useFakeTimers();
+    const locks = new LockManager({ providers: { memory: new MemoryLockProvider() } });
+    await locks.start();
+    const lock = await locks.acquire('order');
+    if (moment === 'held') jest.useFakeTimers();
+    expect(lock.isHeld()).toBe(true);
+    await expect(locks.acquire('order', { wait: 20 })).rejects.toMatchObject({ code: 'LOCK_BUSY' });
+    jest.advanceTimersByTime(3_600_000);
+    expect(lock.isHeld()).toBe(true);
+    await lock.release();
+    await expect(locks.withLock('order', () => 'done')).resolves.toBe('done');
+    await locks.stop();
+  });
+
+  it('do not keep back several timers that are due together', async () => {
+    const locks = new LockManager({ providers: { memory: new MemoryLockProvider() } });
+    await locks.start();
+    const lock = await locks.acquire('order');
+    jest.useFakeTimers();
+    const waits = Array.from({ length: 3 }, () => locks.acquire('order', { wait: 20 }));
+    const outcomes = await Promise.allSettled(waits);
+    expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected']);
+    await lock.release();
+    await locks.stop();
+  });
+
+  it('installed before this package is loaded, leave it alone as well', async () => {
+    jest.useFakeTimers();
+    await jest.isolateModulesAsync(async () => {
+      const fresh = await import('../../lib/index.js');
+      expect(fresh.LockManager).not.toBe(LockManager);
+      const locks = new fresh.LockManager({ providers: { memory: new fresh.MemoryLockProvider() } });
+      await locks.start();
+      const lock = await locks.acquire('order');
+      await expect(locks.acquire('order', { wait: 20 })).rejects.toMatchObject({ code: 'LOCK_BUSY' });
+      await lock.release();
+      await locks.stop();
+    });
   });
 });

@@ -1,5 +1,6 @@
 import { Controller, Get, Injectable, Scope, type Type } from '@nestjs/common';
 import { Test } from '@nestjs/testing';
+import { from, lastValueFrom, Observable, toArray } from 'rxjs';
 import {
   DistributedLock,
   DistributedLockModule,
@@ -13,6 +14,7 @@ import {
 } from '../../../lib/index.js';
 import { DistributedLockTestingModule, provideLockServiceStub } from '../../../lib/testing/index.js';
 import { serve, start, until } from '../apps.js';
+import { ScriptedProvider } from '../../core/scripted-provider.js';
 
 /** As that of `@nestjs/config`. */
 @Injectable()
@@ -221,3 +223,78 @@ async function problemsOf(providers: Type[], config: unknown): Promise<string[]>
   expect(error).toBeInstanceOf(LockConfigError);
   return (error as Error).message.split('\n').slice(1);
 }
+
+@Injectable()
+@LockDefaults({ release: 'sent' })
+class SentOrders {
+  @DistributedLock('call:#{id}')
+  async call(id: string): Promise<string> {
+    return Promise.resolve(id);
+  }
+
+  @DistributedLock('observable:#{id}')
+  observe(id: string): Observable<string> {
+    return from([id]);
+  }
+
+  @DistributedLock('iteration:#{id}')
+  async *iterate(id: string): AsyncGenerator<string> {
+    yield await Promise.resolve(id);
+  }
+
+  @DistributedLock('confirmed:#{id}', { release: 'confirmed' })
+  async confirmed(id: string): Promise<string> {
+    return Promise.resolve(id);
+  }
+}
+
+function silentAtRelease(): ScriptedProvider {
+  const provider = ScriptedProvider.obliging({ ordered: true });
+  provider.onRelease = undefined;
+  return provider;
+}
+
+it.each([
+  ['a promise', async (orders: SentOrders) => orders.call('1')],
+  ['an Observable', async (orders: SentOrders) => (await lastValueFrom(orders.observe('1').pipe(toArray()))).join()],
+  [
+    'a generator, also one that is left',
+    async (orders: SentOrders) => {
+      for await (const id of orders.iterate('1')) return id;
+      return '';
+    },
+  ],
+])("release: 'sent' of a class: %s ends while its release is unanswered", async (_, call) => {
+  const provider = silentAtRelease();
+  const app = await start({ providers: [SentOrders] }, { provider });
+  expect(await call(app.get(SentOrders))).toBe('1');
+  expect(provider.releases).toHaveLength(1);
+  provider.releases[0]?.answer('released');
+});
+
+it('a method that wants the answer waits for it', async () => {
+  const provider = silentAtRelease();
+  const app = await start({ providers: [SentOrders] }, { provider });
+  let isOver = false;
+  const call = app
+    .get(SentOrders)
+    .confirmed('1')
+    .then(() => (isOver = true));
+  while (provider.releases.length === 0) await new Promise((resolve) => setImmediate(resolve));
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(isOver).toBe(false);
+  provider.releases[0]?.answer('released');
+  await call;
+});
+
+it('a default of the module holds for calls too', async () => {
+  const provider = silentAtRelease();
+  const app = await start({}, { provider, defaults: { release: 'sent' } });
+  expect(await app.get(LockService).withLock('k', () => 1)).toBe(1);
+  provider.releases[0]?.answer('released');
+});
+
+it('a provider that keeps no order fails the boot, with the name of the method', async () => {
+  const boot = start({ providers: [SentOrders] }, { provider: new ScriptedProvider() });
+  await expect(boot).rejects.toThrow(/SentOrders\.call.*release: 'sent'/s);
+});

@@ -1,6 +1,9 @@
 import { once } from 'node:events';
-import { Injectable, Scope, type Type } from '@nestjs/common';
-import { lastValueFrom, Observable, of, toArray } from 'rxjs';
+import { Injectable, Scope, type Type, Controller, Get, HttpException, Param, Res } from '@nestjs/common';
+import { lastValueFrom, Observable, of, toArray, firstValueFrom } from 'rxjs';
+import { Test } from '@nestjs/testing';
+import { jest } from '@jest/globals';
+import { request, type ServerResponse } from 'node:http';
 import {
   currentLock,
   DistributedLock,
@@ -8,10 +11,10 @@ import {
   LockService,
   type LossContext,
   MemoryLockProvider,
+  LockAdmin,
 } from '../../../lib/index.js';
 import { provideLockServiceStub } from '../../../lib/testing/index.js';
-import { Test } from '@nestjs/testing';
-import { start } from '../apps.js';
+import { start, type Platform, serve, until } from '../apps.js';
 
 /** A hundred times as long as a method needs to start, in ms: a lock that is lost before is another case. */
 const LOST_AFTER = 300;
@@ -173,3 +176,170 @@ describe('onLost', () => {
     expect(stub.calls).toMatchObject([{ onLost: 'throw' }]);
   });
 });
+
+interface Order {
+  id: string;
+}
+
+@Injectable()
+class Orders {
+  readonly own = new AbortController();
+  readonly ran: string[] = [];
+
+  @DistributedLock('order:#{order.id}', { signal: (_order: Order, signal?: AbortSignal) => signal })
+  async pay(order: Order, _signal?: AbortSignal) {
+    this.ran.push(order.id);
+    return 'paid';
+  }
+
+  @DistributedLock((order: Order) => order.id, {
+    onBusy: () => 'instead',
+    signal: (_: Order, { signal }: { signal: AbortSignal }) => signal,
+  })
+  async ship(order: Order, _options: { signal: AbortSignal }) {
+    return order.id;
+  }
+
+  @DistributedLock('a', {
+    signal() {
+      return (this as unknown as Orders).own.signal;
+    },
+  })
+  async ownSignal() {
+    return 'done';
+  }
+
+  @DistributedLock('order:1', { signal: (signal: AbortSignal) => signal })
+  watch(_signal: AbortSignal): Observable<string> {
+    return of('seen');
+  }
+
+  @DistributedLock('order:1', { signal: (signal: AbortSignal) => signal })
+  async *rows(_signal: AbortSignal) {
+    yield 'row';
+  }
+
+  @DistributedLock('wrong', { signal: (text: string) => text as unknown as AbortSignal })
+  async wrong(text: string) {
+    return text;
+  }
+}
+
+async function setup() {
+  const app = await start({ providers: [Orders] });
+  return { orders: app.get(Orders), locks: app.get(LockService), admin: app.get(LockAdmin) };
+}
+
+describe('signal', () => {
+  it('ends the wait of a decorated method: the call rejects with its reason, and nothing stays queued', async () => {
+    const { orders, locks, admin } = await setup();
+    await locks.acquire('order:1');
+    const controller = new AbortController();
+    const reason = new Error('the user went away');
+    const paying = orders.pay({ id: '1' }, controller.signal);
+    await until(() => admin.waiting().length === 1);
+    controller.abort(reason);
+    await expect(paying).rejects.toBe(reason);
+    expect(admin.waiting()).toEqual([]);
+    expect(orders.ran).toEqual([]);
+  });
+
+  it('that has aborted before lets nothing run, also where the lock is free', async () => {
+    const { orders } = await setup();
+    await expect(orders.pay({ id: '1' }, AbortSignal.abort('gone'))).rejects.toBe('gone');
+    expect(orders.ran).toEqual([]);
+  });
+
+  it('may be absent in a call, and ends no hold', async () => {
+    const { orders } = await setup();
+    await expect(orders.pay({ id: '1' })).resolves.toBe('paid');
+    const controller = new AbortController();
+    const paying = orders.pay({ id: '2' }, controller.signal);
+    await until(() => orders.ran.includes('2'));
+    controller.abort();
+    await expect(paying).resolves.toBe('paid');
+  });
+
+  it('is taken with a key function, out of an object, or from the instance; onBusy does not answer for it', async () => {
+    const { orders, locks, admin } = await setup();
+    await locks.acquire(['1', 'a']);
+    const controller = new AbortController();
+    const calls = [orders.ship({ id: '1' }, controller), orders.ownSignal()];
+    await until(() => admin.waiting().length === 2);
+    controller.abort('gone');
+    orders.own.abort('shut');
+    await expect(Promise.allSettled(calls)).resolves.toMatchObject([{ reason: 'gone' }, { reason: 'shut' }]);
+  });
+
+  it('ends the wait of an Observable and of an async generator', async () => {
+    const { orders, locks, admin } = await setup();
+    const lock = await locks.acquire('order:1');
+    const controller = new AbortController();
+    const calls = [firstValueFrom(orders.watch(controller.signal)), orders.rows(controller.signal).next()];
+    await until(() => admin.waiting().length === 2);
+    // Unsubscribing still ends the wait as well.
+    const subscription = orders.watch(new AbortController().signal).subscribe();
+    await until(() => admin.waiting().length === 3);
+    subscription.unsubscribe();
+    await until(() => admin.waiting().length === 2);
+    controller.abort('gone');
+    await expect(Promise.allSettled(calls)).resolves.toMatchObject([{ reason: 'gone' }, { reason: 'gone' }]);
+    await lock.release();
+  });
+
+  it('that outlives its calls keeps nothing of them', async () => {
+    const { orders } = await setup();
+    const { signal } = new AbortController();
+    const added = jest.spyOn(signal, 'addEventListener');
+    const removed = jest.spyOn(signal, 'removeEventListener');
+    for (let call = 0; call < 3; call += 1) await firstValueFrom(orders.watch(signal));
+    expect(added).toHaveBeenCalled();
+    expect(removed).toHaveBeenCalledTimes(added.mock.calls.length);
+    expect(Object.getOwnPropertySymbols(signal).map(String)).not.toContain('Symbol(kDependantSignals)');
+  });
+
+  it('that is none is refused with a sentence', async () => {
+    const { orders } = await setup();
+    await expect(orders.wrong('text')).rejects.toThrow(
+      /^Option "signal" of Orders\.wrong returned a string, but must return an AbortSignal/,
+    );
+  });
+});
+
+it.each<Platform>(['Express', 'Fastify'])(
+  'a request whose client disconnects leaves the queue: %s',
+  async (platform) => {
+    const ran: string[] = [];
+    const closed = (response: ServerResponse | { raw: ServerResponse }): AbortSignal => {
+      const controller = new AbortController();
+      ('raw' in response ? response.raw : response).once('close', () => {
+        controller.abort(new HttpException('Client closed request', 499));
+      });
+      return controller.signal;
+    };
+    @Controller()
+    class OrdersController {
+      @Get(':id')
+      @DistributedLock('order:#{id}', {
+        wait: '1m',
+        signal: (_id: string, response: ServerResponse) => closed(response),
+      })
+      async pay(@Param('id') id: string, @Res({ passthrough: true }) _response: ServerResponse) {
+        ran.push(id);
+        return 'paid';
+      }
+    }
+    const { app, fetch } = await serve({ controllers: [OrdersController] }, {}, undefined, platform);
+    const [locks, admin] = [app.get(LockService), app.get(LockAdmin)];
+    const lock = await locks.acquire('order:1');
+    const client = request(`${await app.getUrl()}/1`).end();
+    const ended = once(client, 'error');
+    await until(() => admin.waiting().length === 1);
+    client.destroy(new Error('the user closed the page'));
+    await ended;
+    await until(() => admin.waiting().length === 0);
+    await lock.release();
+    expect(ran).toEqual([]);
+    expect(await (await fetch('/1')).text()).toBe('paid');
+  },
+);

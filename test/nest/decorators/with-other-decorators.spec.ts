@@ -1,11 +1,16 @@
-// Decorators of other packages, above and below ours. Stacks are built by hand, so that both orders are one test.
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { Controller, Get, Injectable, Param, Post, Query } from '@nestjs/common';
 import { EventEmitter2, EventEmitterModule, OnEvent } from '@nestjs/event-emitter';
 import { Cron, Interval, ScheduleModule, SchedulerRegistry, Timeout } from '@nestjs/schedule';
 import { ApiOkResponse, ApiOperation, ApiTags, DocumentBuilder, SwaggerModule } from '@nestjs/swagger';
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
 import { currentLock, DistributedLock, LockService, RunOnce } from '../../../lib/index.js';
 import { close, serve, start, until } from '../apps.js';
+import { compileLibrary } from '../../servers/compiled-library.js';
+
+// Decorators of other packages, above and below ours. Stacks are built by hand, so that both orders are one test.
 
 type Order = 'above' | 'below';
 
@@ -137,3 +142,19 @@ describe.each<Order>(['above', 'below'])('with @DistributedLock %s', (order) => 
     });
   });
 });
+
+const PROGRAM = fileURLToPath(new URL('use-cls-program.mjs', import.meta.url));
+
+it('@UseCls of nestjs-cls composes above and below, and above it feeds #{ctx…}', async () => {
+  const library = await compileLibrary();
+  try {
+    const program = fork(PROGRAM, [library.folder], { execArgv: [] });
+    const ended = once(program, 'exit');
+    const [seen] = (await Promise.race([once(program, 'message'), ended])) as [unknown];
+    expect(seen).toEqual(['acme:above for acme', 'all:below for acme']);
+    // It ends by itself: nothing of ours keeps it alive.
+    expect(await ended).toEqual([0, null]);
+  } finally {
+    await library.remove();
+  }
+}, 120_000);

@@ -1,6 +1,10 @@
 import { jest } from '@jest/globals';
 import { Inject, Injectable, Logger, Module, type OnApplicationShutdown, Optional } from '@nestjs/common';
 import { Test } from '@nestjs/testing';
+import { readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { EventEmitter2, EventEmitterModule, OnEvent } from '@nestjs/event-emitter';
 import {
   currentLock,
   DistributedLock,
@@ -11,6 +15,8 @@ import {
   LockService,
   LockUnavailableError,
   MemoryLockProvider,
+  type LockEventMap,
+  provideLockEventRelay,
 } from '../../../lib/index.js';
 import { CountingProvider } from '../../backends.js';
 import { close, Gate, start, until } from '../apps.js';
@@ -229,4 +235,64 @@ it.each([LockService, LockAdmin])('%p in the providers of a module fails the boo
   expect((error as Error).message).toBe(
     `${provided.name} is listed in the "providers" of a module. Remove it there: DistributedLockModule provides it to every module in the application.`,
   );
+});
+
+const LIB = fileURLToPath(new URL('../../../lib/', import.meta.url));
+const FROM = /(?:\bfrom|\bimport)\s*\(?\s*'([^']+)'/g;
+
+/** The packages that a source file names, itself and through what it imports; those of types among them. */
+function packagesOf(file: string, seen = new Set<string>()): string[] {
+  if (seen.has(file)) return [];
+  seen.add(file);
+  const names = [...readFileSync(file, 'utf8').matchAll(FROM)].map(([, name = '']) => name);
+  return names.flatMap((name) =>
+    name.startsWith('.') ? packagesOf(join(dirname(file), name.replace(/\.js$/, '.ts')), seen) : [name],
+  );
+}
+
+const isOwn = (name: string) => /^(node:|@nestjs\/(common|core)(\/|$)|rxjs$|reflect-metadata$|ms$|acorn$)/.test(name);
+
+it('the root entry point names no optional package, whatever the transport', () => {
+  const packages = packagesOf(join(LIB, 'index.ts'));
+  expect(packages).toContain('@nestjs/core');
+  expect([...new Set(packages)].filter((name) => !isOwn(name))).toEqual([]);
+});
+
+it('and the check would see one', () => {
+  expect(packagesOf(join(LIB, 'integrations/swagger/index.ts'))).toContain('@nestjs/swagger');
+});
+
+it('@OnEvent hears what happens to locks, where the relay is asked for', async () => {
+  @Injectable()
+  class Listener {
+    readonly heard: unknown[] = [];
+
+    @OnEvent('lock.acquired')
+    onAcquired({ key }: LockEventMap['acquired']) {
+      this.heard.push(['acquired', key]);
+    }
+    @OnEvent('lock.*')
+    onAny({ key }: { key: string }) {
+      this.heard.push(key);
+      throw new Error('of a listener');
+    }
+  }
+  const app = await start({
+    imports: [EventEmitterModule.forRoot({ wildcard: true })],
+    providers: [provideLockEventRelay(EventEmitter2), Listener],
+  });
+  expect(await app.get(LockService).withLock('stock:42', () => 'done')).toBe('done');
+  const { heard } = app.get(Listener);
+  expect(heard).toHaveLength(3);
+  expect(heard).toEqual(expect.arrayContaining([['acquired', 'stock:42'], 'stock:42', 'stock:42']));
+});
+
+it('any object that emits will do, and several', async () => {
+  const seen: string[] = [];
+  const target = (name: string) => ({ provide: name, useValue: { emit: (event: string) => seen.push(name + event) } });
+  const app = await start({
+    providers: [target('one'), target('two'), provideLockEventRelay('one'), provideLockEventRelay('two')],
+  });
+  await app.get(LockService).withLock('a', () => undefined);
+  expect(seen.sort()).toEqual(['onelock.acquired', 'onelock.released', 'twolock.acquired', 'twolock.released']);
 });

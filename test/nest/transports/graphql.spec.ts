@@ -12,9 +12,20 @@ import {
 import { APP_FILTER } from '@nestjs/core';
 import { ApolloServer, HeaderMap } from '@apollo/server';
 import { ApolloDriver, type ApolloDriverConfig } from '@nestjs/apollo';
-import { Args, GraphQLModule, Int, Mutation, Query, Resolver, Subscription } from '@nestjs/graphql';
+import {
+  Args,
+  GraphQLModule,
+  Int,
+  Mutation,
+  Query,
+  Resolver,
+  Subscription,
+  AbstractGraphQLDriver,
+  GraphQLSchemaHost,
+} from '@nestjs/graphql';
 import { createClient } from 'graphql-ws';
 import { WebSocket } from 'ws';
+import { parse, subscribe } from 'graphql';
 import {
   currentLock,
   DistributedLock,
@@ -29,7 +40,7 @@ import {
   LockUnavailableError,
 } from '../../../lib/index.js';
 import { VersionConflictError } from '../../../lib/providers/typeorm/index.js';
-import { Gate, serve } from '../apps.js';
+import { Gate, serve, until } from '../apps.js';
 
 @Injectable()
 class BusyGuard implements CanActivate {
@@ -353,3 +364,65 @@ describe('a subscription of Apollo', () => {
     expect((await bare.read('feed(id: 1)')).error?.message).toMatch(/"feed:1"/);
   });
 });
+
+/** Makes the schema alone; the test executes it. */
+class SchemaDriver extends AbstractGraphQLDriver {
+  override async start() {}
+  override async stop() {}
+}
+
+@Resolver()
+class Feed {
+  @Query(() => String)
+  name() {
+    return 'feed';
+  }
+  @Subscription(() => String)
+  @DistributedLock('device:#{id}')
+  async *generated(@Args('id') id: string): AsyncGenerator<object> {
+    yield { generated: `${currentLock().key} ${id}` };
+    await aborted();
+  }
+  // As an async generator that is compiled for ES2017.
+  @Subscription(() => String)
+  @DistributedLock('device:#{id}')
+  returned(@Args('id') id: string): AsyncGenerator<object> {
+    return (async function* () {
+      yield { returned: `${currentLock().key} ${id}` };
+      await aborted();
+    })();
+  }
+}
+
+function aborted(): Promise<never> {
+  const { signal } = currentLock();
+  return new Promise((_resolve, reject) => {
+    signal.addEventListener('abort', () => {
+      reject(signal.reason as Error);
+    });
+  });
+}
+
+it.each(['generated', 'returned'])(
+  'a GraphQL subscription that ends frees the lock of its generator (%s)',
+  async (name) => {
+    const graphql = GraphQLModule.forRoot({ driver: SchemaDriver, autoSchemaFile: true });
+    const { app } = await serve({ imports: [graphql], providers: [Feed] });
+    const held = () =>
+      app
+        .get(LockAdmin)
+        .held()
+        .map(({ key }) => key);
+    const results = (await subscribe({
+      schema: app.get(GraphQLSchemaHost).schema,
+      document: parse(`subscription { ${name}(id: "7") }`),
+      contextValue: {},
+    })) as AsyncGenerator<object>;
+    expect(await results.next()).toMatchObject({ value: { data: { [name]: 'device:7 7' } } });
+    const next = results.next();
+    expect(held()).toEqual(['device:7']);
+    await results.return(undefined);
+    expect(await next).toMatchObject({ done: true });
+    await until(() => held().length === 0);
+  },
+);

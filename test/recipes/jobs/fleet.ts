@@ -2,16 +2,16 @@ import type { Clock, Timer } from '../../../lib/api/clock.js';
 import { LockUnavailableError } from '../../../lib/api/errors.js';
 import type { LockEventMap, LockEventName } from '../../../lib/api/lock-events.js';
 import type { BackendContext, LockBackend, LockProvider, RecordStore } from '../../../lib/api/lock-provider.js';
-import type { Random } from '../../../lib/api/random.js';
 import { type JobRecord, parseRecord, recordText } from '../../../lib/core/job-record.js';
 import { runGuarded } from '../../../lib/core/hold/guarded-task.js';
 import { LockManager } from '../../../lib/core/lock-manager.js';
 import type { Schedule } from '../../../lib/recipes/jobs/schedule.js';
 import { MemoryLockProvider } from '../../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../../lib/providers/memory/memory-store.js';
-import { type Looks, looksOf } from './looks-of.js';
 import { ScheduledJob } from '../../../lib/recipes/jobs/scheduled-job.js';
 import { FakeClock } from '../../../lib/testing/fake-clock.js';
+import { readRunOptions, type RunTicksOptions } from '../../../lib/recipes/run-once.js';
+import type { MissingRunOptions } from '../../../lib/recipes/jobs/missing-runs.js';
 
 export const SECOND = 1_000;
 export const MINUTE = 60_000;
@@ -29,10 +29,7 @@ export function every(period: number, text = `every ${period} (UTC)`): Schedule 
   return { text, latest, next: (tick) => latest(tick) + period };
 }
 
-/**
- * What may happen to a command of an instance: it is called before the command is executed, and may wait, or throw. Where it gives `lost reply`, the
- * command is executed and the instance gets an error.
- */
+/** What may happen to a command of an instance: it is called before the command is executed, and may wait, or throw. */
 export type Fault = (command: 'read' | 'replace' | 'acquire' | 'renew' | 'release', text?: string) => unknown;
 
 /** Instances of an application on one server, whose clock is the true one. */
@@ -82,7 +79,6 @@ export interface InstanceOptions extends Looks {
   readonly schedule?: Schedule;
   readonly task?: (tick: number) => unknown;
   readonly lease?: number;
-  readonly random?: Random;
 }
 
 /** One process. */
@@ -103,13 +99,13 @@ export class TestInstance {
   constructor(
     private readonly fleet: Fleet,
     readonly name: string,
-    { ahead = 0, schedule = every(MINUTE), task = () => undefined, lease, random, ...looks }: InstanceOptions,
+    { ahead = 0, schedule = every(MINUTE), task = () => undefined, lease, ...looks }: InstanceOptions,
   ) {
     this.clock = new InstanceClock(fleet.clock, ahead);
     const say = (message: string) => void this.log.push(message);
     this.locks = new LockManager({
       providers: { main: this.#provider() },
-      ...{ clock: this.clock, namespace: 'app', instance: name, shutdownGrace: HOUR / 2, defaults: { lease }, random },
+      ...{ clock: this.clock, namespace: 'app', instance: name, shutdownGrace: HOUR / 2, defaults: { lease } },
       logger: { debug: say, warn: say, error: say },
     });
     for (const event of EVENTS) this.locks.events.on(event, (data) => this.events.push({ name: event, event: data }));
@@ -166,11 +162,9 @@ export class TestInstance {
           text?: string,
         ): Promise<T> => {
           this.commands.push(text === undefined ? command : `${command} ${stateOf(text)}`);
-          const fault = await this.fault(command, text);
+          await this.fault(command, text);
           if (this.isDead) return await new Promise(() => {});
-          const answer = await execute();
-          if (fault === 'lost reply') throw unavailable();
-          return answer;
+          return await execute();
         };
         const faulty: RecordStore = {
           read: (name) => asked('read', () => records!.read(name)),
@@ -234,4 +228,13 @@ export function unavailable(): LockUnavailableError {
 
 function stateOf(text: string): string {
   return (JSON.parse(text) as JobRecord).state;
+}
+
+export type Looks = Pick<RunTicksOptions, 'catchUp' | 'afterCrash'>;
+
+/** Of the options of a method with ticks. */
+export function looksOf({ catchUp, afterCrash }: Looks): MissingRunOptions {
+  const { missingRuns } = readRunOptions({ catchUp, afterCrash });
+  if (!missingRuns) throw new Error('It has ticks.');
+  return missingRuns;
 }

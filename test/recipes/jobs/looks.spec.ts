@@ -1,8 +1,7 @@
 import type { JobRecord } from '../../../lib/core/job-record.js';
 import { type CurrentRun, currentRun } from '../../../lib/recipes/jobs/job.js';
-import { looksOf } from './looks-of.js';
+import { looksOf, DAY, every, Fleet, HOUR, MINUTE, SECOND, START, unavailable } from './fleet.js';
 import { deferred } from '../../core/manager-rig.js';
-import { DAY, every, Fleet, HOUR, MINUTE, SECOND, START, unavailable } from './fleet.js';
 
 const LEASE = 10 * SECOND;
 

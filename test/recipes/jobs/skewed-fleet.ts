@@ -4,12 +4,12 @@ import { runGuarded } from '../../../lib/core/hold/guarded-task.js';
 import { LockManager } from '../../../lib/core/lock-manager.js';
 import { isUnavailable } from '../../../lib/core/toolkit/retryable.js';
 import { systemClock } from '../../../lib/core/toolkit/clock.js';
-import { type Looks, looksOf } from './looks-of.js';
+import { type Looks, looksOf, every, DAY, SECOND } from './fleet.js';
 import { ScheduledJob } from '../../../lib/recipes/jobs/scheduled-job.js';
-import { every } from './fleet.js';
+import type { Schedule } from '../../../lib/recipes/jobs/schedule.js';
+import { until } from '../../until.js';
 
 const PERIOD = 1_000;
-const DAY = 86_400_000;
 /** By how many ms the clocks of the instances are ahead: up to a third of the period, and one by a day. */
 const AHEAD = [0, 333, -333, DAY];
 
@@ -84,4 +84,47 @@ export class SkewedFleet {
     };
     next();
   }
+}
+
+/** Instances of the same provider, first with one schedule, then with another: nothing runs for what the first has run. */
+export async function deployOtherSchedule(providerOf: () => Promise<LockProvider>): Promise<void> {
+  const old = await instance(await providerOf(), every(SECOND, 'each second'));
+  expect(await old.run()).toBe(true);
+  const [run] = await old.records();
+  await old.locks.stop();
+
+  const next = await instance(await providerOf(), every(DAY, 'each day'));
+  next.job.start();
+  await until(async () => (await next.records())[0]?.state === 'baseline', 'a baseline is recorded', 60_000);
+  expect(await next.records()).toMatchObject([{ schedule: 'each day', attempt: 1, tick: run?.tick }]);
+  expect(await next.run()).toBe(false);
+  expect(next.runs + old.runs).toBe(1);
+  await next.locks.stop();
+}
+
+async function instance(provider: LockProvider, schedule: Schedule) {
+  const locks = new LockManager({ providers: { main: provider }, namespace: 'deployed' });
+  await locks.start();
+  const plan = locks.plan({ wait: 0 });
+  const looks = looksOf({ catchUp: '24d', afterCrash: 1 });
+  const job = new ScheduledJob(locks, 'report', plan, () => schedule, looks);
+  const one = {
+    locks,
+    job,
+    runs: 0,
+    run: async (): Promise<boolean> => {
+      const begun = await job.begin();
+      if (!begun) return false;
+      const task = begun.recorded(() => (one.runs += 1));
+      await runGuarded(begun.lock, task, plan.settings.onLost);
+      return true;
+    },
+    records: async () => {
+      const records = [];
+      for await (const record of locks.admin.jobs()) records.push(record);
+      return records;
+    },
+  };
+  job.attach(one.run);
+  return one;
 }

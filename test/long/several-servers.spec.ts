@@ -3,12 +3,15 @@ import type { LockCapabilities, LockProvider } from '../../lib/api/lock-provider
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import type { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
-import type { ProviderHarness } from '../../lib/provider-kit/index.js';
+import { type ProviderHarness, describeLockProvider } from '../../lib/provider-kit/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { SqlBackend } from '../typeorm/sql-backend.js';
 import { leaseRows, revokeLease, versionProvider } from '../typeorm/version-backend.js';
 import { HostedComposite } from '../contract/hosted-composite.js';
+import { CombinedLockProvider } from '../../lib/providers/combined/combined-lock-provider.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
+import { withIntervals } from '../failover/fleet-rig.js';
 
 let redis: RedisServer;
 let admin: Redis;
@@ -32,7 +35,7 @@ interface Members extends Record<string, LockProvider> {
 }
 
 /** What the kit needs of a provider that is built on a Redis and a MariaDB, with wires of their own. */
-export function severalServersHarness(
+function severalServersHarness(
   terms: Pick<ProviderHarness, 'capabilities' | 'lease' | 'bounds' | 'records'>,
   compose: () => LockProvider,
 ): ProviderHarness {
@@ -75,7 +78,7 @@ export function severalServersHarness(
   };
 }
 
-export const common: LockCapabilities = {
+const common: LockCapabilities = {
   shared: false,
   fair: false,
   fencing: false,
@@ -83,4 +86,33 @@ export const common: LockCapabilities = {
   minHold: true,
   forceRelease: true,
 };
-export const members = ['redis', 'mariadb'];
+const members = ['redis', 'mariadb'];
+
+describeLockProvider(
+  'combined, all of Redis and MariaDB',
+  severalServersHarness({ capabilities: common, lease: 2_000 }, () => new CombinedLockProvider({ providers: members })),
+);
+
+// A new process waits for a window before it grants, so each case takes at least that long.
+const WINDOW = 5_000;
+
+describeLockProvider(
+  'failover on Redis with MariaDB behind it',
+  severalServersHarness(
+    {
+      capabilities: {
+        ...common,
+        ...{ fencing: true, wideTokens: true, lease: 'session', minHold: false },
+      },
+      records: true,
+      lease: WINDOW,
+      // A member keeps the lock of a process that died for two windows.
+      bounds: { expiry: WINDOW, takeOver: WINDOW + 1_500 },
+    },
+    // A case that cuts both off expects them back, not a switch: a provider that fails for less than half an hour is not down.
+    () =>
+      withIntervals(new FailoverLockProvider({ providers: members, casStore: 'mariadb', window: WINDOW }), {
+        probeInterval: 3_600_000,
+      }),
+  ),
+);

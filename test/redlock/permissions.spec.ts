@@ -54,6 +54,36 @@ describe('under the permissions that the documentation names', () => {
     await backend.close();
   });
 
+  it('nodes that refuse the script after a reconnect vote again once it is granted, on the connections that they refused it on', async () => {
+    const { backend, events } = await startRedlock({ nodes, delayedRestart: false });
+    const refusing = quorum.admins.slice(0, 2);
+    const change = (rule: string) =>
+      Promise.all(refusing.map((admin) => admin.call('ACL', ['SETUSER', 'locks', rule])));
+    const connections = async () => {
+      const lists = await Promise.all(refusing.map((admin) => admin.call('CLIENT', ['LIST'])));
+      return lists.map((list) => [...String(list).matchAll(/^id=(\d+) .* user=locks /gm)].map(([, id]) => id));
+    };
+    try {
+      await change('-eval');
+      await Promise.all(quorum.admins.map((admin) => admin.call('CLIENT', ['KILL', 'USER', 'locks'])));
+      const isRefusing = async () => (await refused()).length === 2;
+      await until(isRefusing, 'both have refused the script');
+      await expect(backend.acquire(request('k', { wait: 0 }))).rejects.toMatchObject({
+        cause: { message: expect.stringContaining('NOPERM') as string },
+      });
+      const before = await connections();
+      expect(before).toEqual([[expect.any(String)], [expect.any(String)]]);
+      await change('+eval');
+      await until(() => events.some(({ type }) => type === 'recovered'), 'they vote again');
+      expect(await backend.release(granted(await backend.acquire(request('k'))), RELEASE)).toBe('released');
+      expect(await connections()).toEqual(before);
+    } finally {
+      await backend.close();
+      await allow(...rules);
+      await Promise.all(quorum.admins.map((admin) => admin.call('ACL', ['LOG', 'RESET'])));
+    }
+  });
+
   it('with delayedRestart the run of each node is noted, and the next process votes immediately', async () => {
     const options = { nodes, maxLease: 600_000, delayedRestart: true };
     const clock = new FakeClock();

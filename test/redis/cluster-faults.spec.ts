@@ -1,6 +1,7 @@
 import { expect } from '@jest/globals';
+import { silentLogger } from '../../lib/api/logger.js';
 import { hashSlotOf } from '../../lib/providers/redis/cluster-servers.js';
-import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { BUCKETS, KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type ClusterNode, type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { type Credentials, IOREDIS, NODE_REDIS } from './client-libraries.js';
 import {
@@ -222,6 +223,24 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong in a Redis Cluster, by %s'
       await until(async () => (await channels(to)) > before, 'it listens for the one');
       await give(late, to, [to]);
       await until(async () => (await channels(to)) === before + 2, 'it listens for both');
+    }, 60_000);
+
+    it('a process that was denied its channels is told so by each master, and listens to them when they are granted', async () => {
+      const admins = cluster.masters.map(({ admin }) => admin);
+      const change = (...rules: string[]) =>
+        Promise.all(admins.map((admin) => admin.call('ACL', ['SETUSER', 'deaf', ...rules])));
+      const all = async () => (await Promise.all(cluster.masters.map(channels))).reduce((sum, count) => sum + count, 0);
+      const warnings: string[] = [];
+      const logger = { ...silentLogger, warn: (message: string) => warnings.push(message) };
+      await change('on', '>secret', '~*', 'resetchannels', '+@all');
+      await until(async () => (await all()) === 0, 'nobody listens');
+      const credentials = { username: 'deaf', password: 'secret' };
+      backends.push(await startBackend(library.cluster(cluster.addresses, { credentials }), { logger }));
+      await until(() => warnings.length === cluster.masters.length, 'each master has denied them');
+      expect(await all()).toBe(0);
+      await change('allchannels');
+      await until(async () => (await all()) === BUCKETS, 'it listens');
+      expect(warnings).toEqual(admins.map(() => expect.stringMatching(/Grant SSUBSCRIBE on "lock:\{\d+\}/)));
     }, 60_000);
 
     it('where nobody tells the map any more, an ask is refused in time, and no rejection is left alone', async () => {

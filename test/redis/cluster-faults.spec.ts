@@ -1,4 +1,5 @@
 import { expect } from '@jest/globals';
+import { LockUnavailableError } from '../../lib/api/errors.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { hashSlotOf } from '../../lib/providers/redis/cluster-servers.js';
 import { BUCKETS, KeyLayout } from '../../lib/providers/redis/key-layout.js';
@@ -151,7 +152,7 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong in a Redis Cluster, by %s'
   describe('masters without replicas', () => {
     beforeAll(async () => {
       // No test waits until a node counts as dead. The start tries a lost handshake again after this time.
-      cluster = await startRedisCluster({ nodeTimeout: 5_000 });
+      cluster = await startRedisCluster({ nodeTimeout: 5_000, args: ['--cluster-require-full-coverage', 'no'] });
       for (const { admin } of cluster.masters) {
         await admin.call('ACL', ['SETUSER', 'locks', 'on', '>secret', '~*', '&*', '+@all']);
       }
@@ -241,6 +242,26 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong in a Redis Cluster, by %s'
       await change('allchannels');
       await until(async () => (await all()) === BUCKETS, 'it listens');
       expect(warnings).toEqual(admins.map(() => expect.stringMatching(/Grant SSUBSCRIBE on "lock:\{\d+\}/)));
+    }, 60_000);
+
+    it('a bucket whose slot no master serves at the start can be locked once one does', async () => {
+      const owner = cluster.masters[2] as ClusterNode;
+      const key = keyOn(owner);
+      const slot = slotOf(key);
+      const serves = async ({ admin }: ClusterNode) => {
+        const ranges = (await admin.call('CLUSTER', ['SLOTS'])) as [number, number][];
+        return ranges.some(([first, last]) => first <= slot && slot <= last);
+      };
+      // The owner first: otherwise, its next message would give the slot back to it.
+      for (const master of [owner, ...cluster.masters]) {
+        if (await serves(master)) await master.admin.call('CLUSTER', ['DELSLOTS', String(slot)]);
+      }
+      const one = await start();
+      await expect(one.backend.acquire(request(key, { wait: 0 }))).rejects.toThrow(LockUnavailableError);
+      await owner.admin.call('CLUSTER', ['ADDSLOTS', String(slot)]);
+      const grant = granted(await untilAnswered(() => one.backend.acquire(request(key))));
+      expect(await one.backend.release(grant, RELEASE)).toBe('released');
+      expect(one.events.map(({ type }) => type)).not.toContain('unavailable');
     }, 60_000);
 
     it('where nobody tells the map any more, an ask is refused in time, and no rejection is left alone', async () => {

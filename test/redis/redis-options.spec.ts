@@ -13,6 +13,7 @@ import {
   type RedisLockProviderOptions,
   type RedisServerOptions,
 } from '../../lib/providers/redis/index.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { backendOf, granted, redisForTests, RELEASE, request, startBackend, until } from './seam.js';
@@ -47,6 +48,17 @@ describe('the options of RedisLockProvider', () => {
     granted(await backend.acquire(request('k')));
     await backend.close();
     await backendOf({ url: `redis://127.0.0.1:${server.port}` }).close();
+    await server.stop();
+  });
+
+  it('gives options with a url to node-redis, because ioredis would connect to localhost', async () => {
+    const server = await startRedisServer();
+    const admin = new Redis(server.url);
+    const { backend } = await startBackend({ options: { url: server.url } });
+    granted(await backend.acquire(request('k')));
+    expect(await admin.exists(new KeyLayout('lock').lockOf('k'))).toBe(1);
+    await backend.close();
+    admin.disconnect();
     await server.stop();
   });
 

@@ -144,6 +144,15 @@ export const onRedis: Group = {
       remedy: '"cluster"',
     },
     {
+      id: 'redis-cluster-of-one-plain-server',
+      how: 'provider',
+      server: 'redis',
+      code: 'new RedisLockProvider({ cluster: [{ host, port }] })',
+      place: 'Lock provider "default"',
+      value: 'not in cluster mode',
+      remedy: '"url"',
+    },
+    {
       id: 'redis-wait-replicas-without-replicas',
       how: 'provider',
       server: 'redis',

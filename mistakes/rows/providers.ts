@@ -196,6 +196,15 @@ export const redis: Group = {
       remedy: 'an address as "url"',
     },
     {
+      id: 'redis-sentinel-without-name',
+      how: 'provider',
+      code: `new RedisLockProvider({ options: { sentinels: [{ host: '127.0.0.1', port: 26379 }] } })`,
+      of: ['RedisLockProvider.options'],
+      place: 'client of Redis',
+      value: 'Requires the name of master',
+      remedy: 'client options as "options"',
+    },
+    {
       id: 'redis-url-and-client',
       how: 'provider',
       code: `new RedisLockProvider({ url: 'redis://localhost:6379', options: { host: 'localhost' } })`,

@@ -53,6 +53,12 @@ describe('the package that connects', () => {
     ['ioredis, where both are installed', ['ioredis', 'redis'], { url: 'redis://nowhere' }, 'ioredis'],
     ['node-redis, where ioredis is not installed', ['redis'], { url: 'redis://nowhere' }, 'redis'],
     ['node-redis, where the options are its own', ['ioredis', 'redis'], { options: { socket: { port: 1 } } }, 'redis'],
+    [
+      'node-redis, where the options have a url',
+      ['ioredis', 'redis'],
+      { options: { url: 'redis://nowhere' } },
+      'redis',
+    ],
   ])('is %s', async (_, packages, options, expected) => {
     for (const each of packages) installed.add(each);
     await connect(options);

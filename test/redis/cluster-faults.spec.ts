@@ -1,6 +1,8 @@
 import { expect } from '@jest/globals';
+import { LockUnavailableError } from '../../lib/api/errors.js';
+import { silentLogger } from '../../lib/api/logger.js';
 import { hashSlotOf } from '../../lib/providers/redis/cluster-servers.js';
-import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
+import { BUCKETS, KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { type ClusterNode, type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { type Credentials, IOREDIS, NODE_REDIS } from './client-libraries.js';
 import {
@@ -150,7 +152,7 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong in a Redis Cluster, by %s'
   describe('masters without replicas', () => {
     beforeAll(async () => {
       // No test waits until a node counts as dead. The start tries a lost handshake again after this time.
-      cluster = await startRedisCluster({ nodeTimeout: 5_000 });
+      cluster = await startRedisCluster({ nodeTimeout: 5_000, args: ['--cluster-require-full-coverage', 'no'] });
       for (const { admin } of cluster.masters) {
         await admin.call('ACL', ['SETUSER', 'locks', 'on', '>secret', '~*', '&*', '+@all']);
       }
@@ -222,6 +224,44 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong in a Redis Cluster, by %s'
       await until(async () => (await channels(to)) > before, 'it listens for the one');
       await give(late, to, [to]);
       await until(async () => (await channels(to)) === before + 2, 'it listens for both');
+    }, 60_000);
+
+    it('a process that was denied its channels is told so by each master, and listens to them when they are granted', async () => {
+      const admins = cluster.masters.map(({ admin }) => admin);
+      const change = (...rules: string[]) =>
+        Promise.all(admins.map((admin) => admin.call('ACL', ['SETUSER', 'deaf', ...rules])));
+      const all = async () => (await Promise.all(cluster.masters.map(channels))).reduce((sum, count) => sum + count, 0);
+      const warnings: string[] = [];
+      const logger = { ...silentLogger, warn: (message: string) => warnings.push(message) };
+      await change('on', '>secret', '~*', 'resetchannels', '+@all');
+      await until(async () => (await all()) === 0, 'nobody listens');
+      const credentials = { username: 'deaf', password: 'secret' };
+      backends.push(await startBackend(library.cluster(cluster.addresses, { credentials }), { logger }));
+      await until(() => warnings.length === cluster.masters.length, 'each master has denied them');
+      expect(await all()).toBe(0);
+      await change('allchannels');
+      await until(async () => (await all()) === BUCKETS, 'it listens');
+      expect(warnings).toEqual(admins.map(() => expect.stringMatching(/Grant SSUBSCRIBE on "lock:\{\d+\}/)));
+    }, 60_000);
+
+    it('a bucket whose slot no master serves at the start can be locked once one does', async () => {
+      const owner = cluster.masters[2] as ClusterNode;
+      const key = keyOn(owner);
+      const slot = slotOf(key);
+      const serves = async ({ admin }: ClusterNode) => {
+        const ranges = (await admin.call('CLUSTER', ['SLOTS'])) as [number, number][];
+        return ranges.some(([first, last]) => first <= slot && slot <= last);
+      };
+      // The owner first: otherwise, its next message would give the slot back to it.
+      for (const master of [owner, ...cluster.masters]) {
+        if (await serves(master)) await master.admin.call('CLUSTER', ['DELSLOTS', String(slot)]);
+      }
+      const one = await start();
+      await expect(one.backend.acquire(request(key, { wait: 0 }))).rejects.toThrow(LockUnavailableError);
+      await owner.admin.call('CLUSTER', ['ADDSLOTS', String(slot)]);
+      const grant = granted(await untilAnswered(() => one.backend.acquire(request(key))));
+      expect(await one.backend.release(grant, RELEASE)).toBe('released');
+      expect(one.events.map(({ type }) => type)).not.toContain('unavailable');
     }, 60_000);
 
     it('where nobody tells the map any more, an ask is refused in time, and no rejection is left alone', async () => {

@@ -4,6 +4,7 @@ import { createClient } from 'redis';
 import { diagnoseServers, type Usage } from '../../lib/providers/redis/redis-diagnostics.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { freePort } from '../servers/server-process.mjs';
+import { IOREDIS, NODE_REDIS } from './client-libraries.js';
 import { backendOf, startBackend, until } from './seam.js';
 import { LockConfigError } from '../../lib/api/errors.js';
 
@@ -44,6 +45,19 @@ describe('the diagnostics of Redis', () => {
     await backend.close();
     await server.stop();
   });
+
+  it.each([IOREDIS, NODE_REDIS])(
+    'a single server that was given as a Cluster does not boot, by %s',
+    async (library) => {
+      const server = await startRedisServer();
+      const backend = backendOf(library.cluster([{ host: '127.0.0.1', port: server.port }]));
+      const error: unknown = await backend.connect().catch((cause: unknown) => cause);
+      expect(error).toBeInstanceOf(LockConfigError);
+      expect(String(error)).toMatch(/is not in cluster mode.*Pass its address as "url"/);
+      await backend.close();
+      await server.stop();
+    },
+  );
 
   it.each([
     ['the URL', (url: string) => ({ url: `${url}/99` })],

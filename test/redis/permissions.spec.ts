@@ -2,6 +2,7 @@ import { expect } from '@jest/globals';
 import { readFile } from 'node:fs/promises';
 import { Redis } from 'ioredis';
 import { silentLogger } from '../../lib/api/logger.js';
+import { FakeClock } from '../../lib/testing/index.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startRedisCluster } from '../servers/redis-cluster.js';
 import { IOREDIS, NODE_REDIS, NODE_REDIS_5 } from './client-libraries.js';
@@ -47,6 +48,12 @@ async function publishedWaits({ backend: { waits } }: StartedBackend, key: strin
     seen.push(await waits.read(INSTANCE.id), (await waits.holders(key, 64)).length);
   }
   return seen;
+}
+
+/** How often the ACL has denied a channel. */
+async function deniedChannels(admin: Redis): Promise<number> {
+  const entries = (await admin.call('ACL', ['LOG'])) as ['count', number, 'reason', string][];
+  return entries.reduce((sum, [, count, , reason]) => sum + (reason === 'channel' ? count : 0), 0);
 }
 
 describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
@@ -141,6 +148,39 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       });
       await admin.call('ACL', ['LOG', 'RESET']);
       await deaf.backend.close();
+      await other.backend.close();
+    });
+
+    it('without its channel a process subscribes again every second, warns once, and receives handoffs once it is granted', async () => {
+      const rules = (await documentedRules('server')).filter((rule) => rule !== '&lock:*');
+      await admin.call('ACL', ['SETUSER', 'late', 'on', '>secret', ...rules]);
+      const warnings: string[] = [];
+      const logger = { ...silentLogger, warn: (message: string) => warnings.push(message) };
+      const time = new FakeClock();
+      const options = { ...library.server(`redis://late:secret@127.0.0.1:${server.port}`), commandTimeout: '1h' };
+      const late = await startBackend(options, { clock: time, logger });
+      const connections = async () =>
+        [...String(await admin.call('CLIENT', ['LIST'])).matchAll(/^id=(\d+) .* user=late /gm)].map(([, id]) => id);
+      const untilPassed = (condition: () => Promise<boolean>, what: string) =>
+        until(async () => {
+          await time.advance(1_000);
+          return condition();
+        }, what);
+      await untilPassed(async () => (await deniedChannels(admin)) >= 3, 'it was denied three times');
+      const before = await connections();
+      await admin.call('ACL', ['SETUSER', 'late', '&lock:*']);
+      await untilPassed(async () => (await admin.pubsub('CHANNELS')).length === 1, 'it listens');
+      const other = await startBackend({ url: server.url });
+      const holder = granted(await other.backend.acquire(request('k')));
+      const waiter = late.backend.acquire(request('k'));
+      await untilWaiting(late);
+      await other.backend.release(holder, RELEASE);
+      // Its time stands still, so it learns of the grant from the message.
+      await late.backend.release(granted(await waiter), RELEASE);
+      expect(await connections()).toEqual(before);
+      expect(warnings).toEqual([expect.stringMatching(/Grant SUBSCRIBE on "lock/)]);
+      await admin.call('ACL', ['LOG', 'RESET']);
+      await late.backend.close();
       await other.backend.close();
     });
 

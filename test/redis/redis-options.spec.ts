@@ -13,6 +13,7 @@ import {
   type RedisLockProviderOptions,
   type RedisServerOptions,
 } from '../../lib/providers/redis/index.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
 import { backendOf, granted, redisForTests, RELEASE, request, startBackend, waitersAre } from './seam.js';
@@ -47,6 +48,17 @@ describe('the options of RedisLockProvider', () => {
     granted(await backend.acquire(request('k')));
     await backend.close();
     await backendOf({ url: `redis://127.0.0.1:${server.port}` }).close();
+    await server.stop();
+  });
+
+  it('gives options with a url to node-redis, because ioredis would connect to localhost', async () => {
+    const server = await startRedisServer();
+    const admin = new Redis(server.url);
+    const { backend } = await startBackend({ options: { url: server.url } });
+    granted(await backend.acquire(request('k')));
+    expect(await admin.exists(new KeyLayout('lock').lockOf('k'))).toBe(1);
+    await backend.close();
+    admin.disconnect();
     await server.stop();
   });
 
@@ -211,12 +223,18 @@ describe('what is not a client of Redis', () => {
     const options = { client: make() } as RedisLockProviderOptions;
     const outcome = await boot(() => new RedisLockProvider(options)).catch((error: unknown) => error);
     expect(outcome).toBeInstanceOf(LockConfigError);
-    expect(String(outcome)).toMatch(/cannot be duplicated. Pass an ioredis or redis client/);
+    expect(String(outcome)).toMatch(/cannot be duplicated( \(.+\))?\. Pass an ioredis or redis client/);
     const nodes = [1, 2, 3].map(() => ({ client: make() }) as RedisServerOptions);
     await expect(boot(() => new RedlockLockProvider({ nodes, maxLease: '1m' }))).rejects.toThrow(LockConfigError);
     // What is thrown in a callback is not caught by the boot.
     await new Promise((resolve) => setTimeout(resolve, 20));
     expect(uncaught).toEqual([]);
+  });
+
+  it('shows why no client can be made', async () => {
+    const options = { sentinels: [{ host: '127.0.0.1', port: 26_379 }] };
+    const boots = boot(() => new RedisLockProvider({ options }));
+    await expect(boots).rejects.toThrow(/cannot be duplicated \(Requires the name of master\)\. Pass/);
   });
 
   it('names the remedy for a mock', async () => {

@@ -61,6 +61,20 @@ describe('what is left behind', () => {
     await expect(backend.acquire(request('k', { wait: 0 }))).rejects.toThrow();
   });
 
+  it('by a backend that was closed while a node refuses the script: no timer', async () => {
+    const [admin] = quorum.admins;
+    await admin!.call('ACL', ['SETUSER', 'default', '-eval']);
+    try {
+      const clock = new CountingClock();
+      const { backend } = await startRedlock(quorum, { clock });
+      // The start has waited for all three, so the node will be identified again in a second.
+      await backend.close();
+      expect(clock.armed).toBe(0);
+    } finally {
+      await admin!.call('ACL', ['SETUSER', 'default', '+eval']);
+    }
+  });
+
   it('by a backend that was closed while it connected: no connection', async () => {
     const before = await connections();
     const backend = new RedlockLockProvider({ nodes: quorum.nodes, maxLease: '10m' }).createBackend(contextFor([]));

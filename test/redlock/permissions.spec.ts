@@ -1,9 +1,9 @@
 import { readFile } from 'node:fs/promises';
-import { LockUnavailableError } from '../../lib/api/errors.js';
+import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
-import { type Quorum, startQuorum, startRedlock } from './quorum.js';
+import { type Quorum, type StartedRedlock, startQuorum, startRedlock, wiresTo } from './quorum.js';
 
 const { run: RUN } = new RedlockKeyLayout('lock');
 
@@ -52,6 +52,55 @@ describe('under the permissions that the documentation names', () => {
     expect(await backend.release(again, RELEASE)).toBe('released');
     expect(await refused()).toEqual([]);
     await backend.close();
+  });
+
+  describe('where two of three nodes refuse the script after a reconnect', () => {
+    const change = (rule: string) =>
+      Promise.all(quorum.admins.slice(0, 2).map((admin) => admin.call('ACL', ['SETUSER', 'locks', rule])));
+    const attempt = ({ backend }: StartedRedlock) =>
+      backend.acquire(request('k', { wait: 0 })).catch((error: unknown) => error);
+    const untilRefused = async (started: StartedRedlock) => {
+      await change('-eval');
+      await Promise.all(quorum.admins.map((admin) => admin.call('CLIENT', ['KILL', 'USER', 'locks'])));
+      await until(async () => (await attempt(started)) instanceof LockConfigError, 'it knows that both refuse');
+    };
+    afterEach(async () => {
+      await allow(...rules);
+      await Promise.all(quorum.admins.map((admin) => admin.call('ACL', ['LOG', 'RESET'])));
+    });
+
+    it('they vote again once it is granted, on the connections that they refused it on', async () => {
+      const started = await startRedlock({ nodes, delayedRestart: false });
+      const { backend, events } = started;
+      const connections = async () => {
+        const lists = await Promise.all(quorum.admins.map((admin) => admin.call('CLIENT', ['LIST'])));
+        return lists.map((list) => String(list).match(/^id=\d+(?= .* user=locks )/gm));
+      };
+      await untilRefused(started);
+      const before = await connections();
+      expect(before.map((ids) => ids?.length)).toEqual([1, 1, 1]);
+      await change('+eval');
+      await until(() => events.some(({ type }) => type === 'recovered'), 'they vote again');
+      expect(await backend.release(granted(await backend.acquire(request('k'))), RELEASE)).toBe('released');
+      expect(await connections()).toEqual(before);
+      await backend.close();
+    });
+
+    it('their refusal stays the cause while they are identified again', async () => {
+      const clock = new FakeClock();
+      const { wires } = await wiresTo(quorum);
+      const urls = wires.map(({ port }) => ({ url: `redis://locks:secret@127.0.0.1:${port}` }));
+      const started = await startRedlock({ nodes: urls, delayedRestart: false }, { clock });
+      await untilRefused(started);
+      for (const wire of wires.slice(0, 2)) wire.holdReplies();
+      await clock.advance(1_000);
+      const error = await attempt(started);
+      expect(error).toBeInstanceOf(LockConfigError);
+      expect(String(error)).toMatch(/A node refuses: the Redis user lacks a permission \(NOPERM/);
+      for (const wire of wires) wire.passReplies();
+      await started.backend.close();
+      await Promise.all(wires.map((wire) => wire.close()));
+    });
   });
 
   it('with delayedRestart the run of each node is noted, and the next process votes immediately', async () => {

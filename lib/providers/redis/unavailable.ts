@@ -1,7 +1,7 @@
 import { LockConfigError, LockError, LockUnavailableError } from '../../api/errors.js';
 import { inBrackets } from '../../api/printable.js';
 import { isReplyError } from './client/redis-connection.js';
-import { refusalIn } from './client/refusals.js';
+import { isNotClustered, refusalIn } from './client/refusals.js';
 import { NotReplicated } from './wait-connection.js';
 
 /** The error for an operation on `key` that failed or got no reply. `sent: false` means no command has left this process. */
@@ -31,6 +31,10 @@ export function recordsNotListed(provider: string, cause: unknown): LockError {
 
 /** The error for a failed connection at startup. */
 export function notConnected(provider: string, cause: unknown): LockError {
+  if (isNotClustered(cause)) {
+    const message = `Lock provider "${provider}": this server is not in cluster mode, but it is configured as "cluster". Pass its address as "url", or enable cluster mode on it.`;
+    return new LockConfigError(message, { provider, cause });
+  }
   const otherwise = `it is not responding${inBrackets(cause)}. Check its address and credentials, and that it is up.`;
   return errorOf(`Lock provider "${provider}" cannot reach Redis`, otherwise, { provider, cause });
 }

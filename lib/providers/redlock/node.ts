@@ -155,11 +155,14 @@ export class RedlockNode implements ConnectionListener {
     });
   }
 
-  /** Finds out which server a new connection leads to, and whether it may vote, before anything else is sent. */
+  /**
+   * Finds out which server the connection leads to, and whether it may vote, before anything else is sent. An earlier refusal remains the
+   * cause until the outcome is known.
+   */
   async #identify(): Promise<void> {
-    this.#refusal = undefined;
+    let denial: unknown;
     try {
-      const info = await this.#info();
+      const info = await this.#info((error) => (denial = error));
       this.runId = /^run_id:(\w+)/m.exec(info)?.[1];
       this.unfitness = this.#unfitnessIn(info);
       if (this.unfitness !== undefined) {
@@ -175,6 +178,7 @@ export class RedlockNode implements ConnectionListener {
       if (isReplyError(error)) this.#identifyLater();
       return;
     }
+    this.#refusal = denial;
     if (this.runId !== undefined && !this.mayVote(this.context.clock.now())) {
       this.#refusal = new Error('The node cannot vote yet: its current run was first seen less than maxLease ago.');
     }
@@ -203,12 +207,12 @@ export class RedlockNode implements ConnectionListener {
   }
 
   /** The server's `INFO`, or '' if the ACL denies it. Without `INFO`, the node votes, unless `delayedRestart` is set. */
-  async #info(): Promise<string> {
+  async #info(onDenied: (error: Error) => void): Promise<string> {
     try {
       return String(await this.call('info', 'server'));
     } catch (error) {
       if (!isReplyError(error)) throw error;
-      this.#refusal = error;
+      onDenied(error);
       return '';
     }
   }

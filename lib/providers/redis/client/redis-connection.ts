@@ -1,4 +1,5 @@
 import { LockConfigError } from '../../../api/errors.js';
+import { inBrackets } from '../../../api/printable.js';
 import type { Random } from '../../../api/random.js';
 
 /*
@@ -90,7 +91,7 @@ export function duplicateOf<T extends object>(
 /** The error for a mock, a pool, an old client, or anything else that can't make connections. */
 export function notAClient(cause?: unknown, what = 'The client of Redis'): LockConfigError {
   return new LockConfigError(
-    `${what} cannot be duplicated. Pass an ioredis or redis client (version 5 or 6 of either), an address as "url", or client options as "options". In tests, use MemoryLockProvider.`,
+    `${what} cannot be duplicated${inBrackets(cause)}. Pass an ioredis or redis client (version 5 or 6 of either), an address as "url", or client options as "options". In tests, use MemoryLockProvider.`,
     { cause },
   );
 }

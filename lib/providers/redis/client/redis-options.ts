@@ -55,7 +55,7 @@ export type RedisServerOptions =
     }
   | {
       /**
-       * Client options, for example for Sentinel or TLS. Options with `socket`, `sentinelRootNodes`, or `defaults` are passed to
+       * Client options, for example for Sentinel or TLS. Options with `url`, `socket`, `sentinelRootNodes`, or `defaults` are passed to
        * node-redis. All others go to the installed library, or to `ioredis` if both are installed.
        */
       readonly options: object;

@@ -32,6 +32,11 @@ export function isForbidden(error: unknown): error is Error {
   return isReplyError(error) && NO_PERMISSION.test(error.message);
 }
 
+/** Whether a server without Cluster mode was asked for its slots. */
+export function isNotClustered(error: unknown): boolean {
+  return [...chainOf(error)].some((each) => isReplyError(each) && each.message.includes('cluster support disabled'));
+}
+
 /** The server's message if this error is a rejected login, or was caused by one. */
 export function refusedLogin(error: unknown): string | undefined {
   for (const each of chainOf(error)) {

@@ -84,14 +84,15 @@ describe('a memcached that does not answer', () => {
     server.signal('SIGSTOP');
     try {
       // The signal needs a moment to reach all threads.
-      await until(() =>
-        locks
-          .tryAcquire('probe')
-          .then(
-            (probe) => probe?.release(),
-            (error: unknown) => error,
-          )
-          .then((answer) => answer instanceof LockUnavailableError),
+      await until(
+        () =>
+          locks
+            .tryAcquire('probe')
+            .then(
+              (probe) => probe?.release(),
+              (error: unknown) => error,
+            )
+            .then((answer) => answer instanceof LockUnavailableError),
         'the server is silent',
       );
       await expect(locks.tryAcquire('other')).rejects.toThrow(LockUnavailableError);
@@ -99,11 +100,12 @@ describe('a memcached that does not answer', () => {
     } finally {
       server.signal('SIGCONT');
     }
-    await until(() =>
-      lock.extend().then(
-        () => true,
-        () => false,
-      ),
+    await until(
+      () =>
+        lock.extend().then(
+          () => true,
+          () => false,
+        ),
       'the server answers again',
     );
     expect(lock.isHeld()).toBe(true);
@@ -178,13 +180,14 @@ it('a server that accepts and closes immediately is asked more and more rarely, 
     await until(() => pauses.length >= 7, 'it has paused seven times');
     expect(pauses.slice(0, 7)).toEqual([50, 100, 200, 400, 800, 1_000, 1_000]);
     isSick = false;
-    await until(() =>
-      connection
-        .use((server) => server.statistics())
-        .then(
-          () => true,
-          () => false,
-        ),
+    await until(
+      () =>
+        connection
+          .use((server) => server.statistics())
+          .then(
+            () => true,
+            () => false,
+          ),
       'it executes a command',
     );
     pauses.length = 0;

@@ -15,7 +15,7 @@ import { redisForTests, until } from '../redis/seam.js';
 import { type Quorum, startQuorum, wiresTo } from '../redlock/quorum.js';
 import { startRedisCluster } from '../servers/redis-cluster.js';
 import { startRedisServer } from '../servers/redis-server.mjs';
-import { type SqlServer, startMariaDb, startPostgres } from '../servers/sql-server.mjs';
+import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/sql-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { itUnless } from '../unless.js';
 
@@ -252,7 +252,7 @@ const KINDS = [SqlVersionLockProvider, SqlRowLockProvider, SqlAdvisoryLockProvid
 
 describe.each<[string, () => Promise<SqlServer>]>([
   ['Postgres', startPostgres],
-  ['MariaDB', startMariaDb],
+  ['MariaDB', startMySqlOrMariaDb],
 ])('connections to %s that were idle', (_, startServer) => {
   let server: SqlServer;
   let nat: TcpProxy;

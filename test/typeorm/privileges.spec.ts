@@ -233,7 +233,7 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
 
   if (type === 'postgres')
     // Some operators take such functions from everybody.
-    it('a function that the account may not call', async () => {
+    it('a function of advisory locks that the account may not call', async () => {
       await run('REVOKE EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) FROM PUBLIC');
       const denied = /permission denied for function pg_try_advisory_lock/;
       await refused(start(kinds.advisory({ fencing: false })), denied);

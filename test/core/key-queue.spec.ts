@@ -8,8 +8,7 @@ import type { LockOptions } from '../../lib/api/lock-options.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
-import { startManager, watch } from './manager-rig.js';
-import { PollingProvider } from './polling-provider.js';
+import { startManager, watch, PollingProvider } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 async function started(capabilities: Partial<LockCapabilities> = {}) {

@@ -2,8 +2,7 @@ import { Logger } from '@nestjs/common';
 import ts from 'typescript';
 import { compilerOptions, programOf } from '../compile.js';
 import { type CodeBlock, codeBlocks } from './code-blocks.js';
-import { missingServer, stopServers } from './page-servers.js';
-import { blockFolder, removeFolder, runBlock } from './run-block.js';
+import { missingServer, stopServers, blockFolder, removeFolder, runBlock } from './run-block.js';
 import { itUnless } from '../unless.js';
 
 const blocks = codeBlocks();

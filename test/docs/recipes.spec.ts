@@ -6,8 +6,7 @@ import ts from 'typescript';
 import { compilerOptions } from '../compile.js';
 import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
 import { type CodeBlock, codeBlocks } from './code-blocks.js';
-import { stopServers } from './page-servers.js';
-import { blockFolder, removeFolder, runBlock } from './run-block.js';
+import { stopServers, blockFolder, removeFolder, runBlock } from './run-block.js';
 
 const blocks = codeBlocks();
 /** The block of a page that begins with a file name. */

@@ -153,3 +153,9 @@ export async function until(condition: () => boolean): Promise<void> {
   }
   throw new Error(`Never became true: ${String(condition)}`);
 }
+
+export async function collect<T>(values: AsyncIterable<T>): Promise<T[]> {
+  const all: T[] = [];
+  for await (const value of values) all.push(value);
+  return all;
+}

@@ -1,4 +1,5 @@
 import { getEventListeners } from 'node:events';
+import type { FakeClock } from '../../lib/testing/fake-clock.js';
 import { LockCapacityError, LockConfigError, LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { currentLock } from '../../lib/nest/service/current-lock.js';
@@ -76,6 +77,17 @@ async function fleet(options: Partial<LockManagerOptions> = {}) {
   };
 }
 
+let one: LockService;
+let other: LockService;
+let locks: LockManager;
+let clock: FakeClock;
+let log: string[];
+let events: object[];
+let stopOther: () => Promise<void>;
+beforeEach(async () => {
+  ({ one, other, locks, clock, log, events, stopOther } = await fleet());
+});
+
 it('any process sees who leads, and nobody where the key is free or retained', async () => {
   const store = new MemoryStore();
   const { locks, clock } = await startManager({ provider: new MemoryLockProvider({ store }), instance: 'shop-1' });
@@ -109,7 +121,6 @@ const A_PAUSE = 30_000;
 
 describe('a campaign', () => {
   it('runs its task in one process at a time, and in the next when its signal has ended the first', async () => {
-    const { one, other, clock, events } = await fleet();
     const [first, second] = [new Obedient(), new Obedient()];
     const controller = new AbortController();
     const campaign = watch(one.runAsLeader('billing', first.task, { signal: controller.signal }));
@@ -133,7 +144,6 @@ describe('a campaign', () => {
   });
 
   it('keeps the lock until the task has really ended', async () => {
-    const { one, other, clock } = await fleet();
     const stubborn = new Stubborn();
     const controller = new AbortController();
     const campaign = watch(one.runAsLeader('billing', stubborn.task, { signal: controller.signal }));
@@ -150,7 +160,6 @@ describe('a campaign', () => {
   });
 
   it('aborts the signal at the loss, and campaigns again when the old task has ended', async () => {
-    const { one, other, locks, clock, events } = await fleet();
     const [stubborn, rival] = [new Stubborn(), new Obedient()];
     void one.runAsLeader('billing', stubborn.task);
     await clock.advance(1_000);
@@ -176,7 +185,6 @@ describe('a campaign', () => {
   });
 
   it('pauses between two terms for a random time, which grows while terms are short', async () => {
-    const { one, locks, clock } = await fleet();
     const elections: number[] = [];
     locks.events.on('elected', () => elections.push(clock.now()));
     void one.runAsLeader('billing', async () => undefined);
@@ -236,7 +244,6 @@ describe('a campaign', () => {
   });
 
   it('pauses for a second at most after a long term', async () => {
-    const { one, clock, events } = await fleet();
     const stubborn = new Stubborn();
     void one.runAsLeader('billing', stubborn.task);
     for (const term of [1, 2, 3]) {
@@ -304,7 +311,6 @@ describe('a campaign', () => {
   });
 
   it('without a task ends when one with a task begins here, and does not begin beside it', async () => {
-    const { one, locks, clock } = await fleet();
     const plan = locks.plan({ wait: Infinity });
     const idle = () => watch(one.leadership.runIdle('billing', plan, () => undefined));
     const first = idle();
@@ -327,7 +333,6 @@ describe('a campaign', () => {
   });
 
   it('holds its lock for the lease that it was given', async () => {
-    const { one, other, clock } = await fleet();
     const [stubborn, rival] = [new Stubborn(), new Obedient()];
     void one.runAsLeader('billing', stubborn.task, { lease: '3s' });
     await clock.advance(0);
@@ -342,7 +347,6 @@ describe('a campaign', () => {
 
 describe('a term', () => {
   it('ends by the clock, also if no timer has fired yet', async () => {
-    const { one, clock } = await fleet();
     const stubborn = new Stubborn();
     void one.runAsLeader('billing', stubborn.task);
     await clock.advance(0);
@@ -354,7 +358,6 @@ describe('a term', () => {
   });
 
   it('ends for what its task has left behind when the task ends', async () => {
-    const { one, clock } = await fleet();
     const stubborn = new Stubborn();
     void one.runAsLeader('billing', stubborn.task);
     await clock.advance(0);
@@ -365,7 +368,6 @@ describe('a term', () => {
   });
 
   it('lets its task re-enter the lock', async () => {
-    const { one, clock } = await fleet();
     const inner: string[] = [];
     void one.runAsLeader('billing', () =>
       one.withLock('billing', async ({ key }) => inner.push(key), { wait: 0, within: currentLock('billing') }),
@@ -375,7 +377,6 @@ describe('a term', () => {
   });
 
   it('does not end by a release in its task', async () => {
-    const { one, other, clock } = await fleet();
     const rival = new Obedient();
     const end = deferred();
     const results: string[] = [];
@@ -393,7 +394,6 @@ describe('a term', () => {
   });
 
   it('does not end before what has joined it, which runs under its lock', async () => {
-    const { one, other, clock, log } = await fleet();
     const [stubborn, rival] = [new Stubborn(), new Obedient()];
     void one.runAsLeader('billing', stubborn.task);
     void other.runAsLeader('billing', rival.task);
@@ -422,7 +422,6 @@ describe('a term', () => {
 
 describe('any number of campaigns', () => {
   it('under one signal listen to it once', async () => {
-    const { one, locks, clock } = await fleet();
     const controller = new AbortController();
     const campaigns = Array.from({ length: 20 }, (_, index) =>
       one.runAsLeader(`billing:${index}`, new Obedient().task, { signal: controller.signal }),
@@ -478,7 +477,6 @@ describe('a term that ends between the election and the start of its task', () =
 });
 
 it('has not resigned before the call that has joined the term has ended, for its caller as well', async () => {
-  const { one, locks, clock } = await fleet();
   const order: string[] = [];
   locks.events.on('resigned', () => order.push('resigned'));
   const [stubborn, end] = [new Stubborn(), deferred()];
@@ -500,7 +498,6 @@ it('has not resigned before the call that has joined the term has ended, for its
 
 describe('an error of the task', () => {
   it('ends the campaign with that very error, and the key is free', async () => {
-    const { one, other, clock, events } = await fleet();
     const stubborn = new Stubborn();
     const campaign = watch(one.runAsLeader('billing', stubborn.task));
     await clock.advance(0);
@@ -513,7 +510,6 @@ describe('an error of the task', () => {
   });
 
   it('is the same if it comes at once, and synchronously', async () => {
-    const { one } = await fleet();
     const task = () => {
       throw new TypeError('a bug');
     };
@@ -521,7 +517,6 @@ describe('an error of the task', () => {
   });
 
   it('is reported before the resignation, which waits for what has joined the term', async () => {
-    const { one, other, locks, clock } = await fleet();
     const stubborn = new Stubborn();
     const reported: unknown[] = [];
     const plan = locks.plan({ wait: Infinity });
@@ -541,7 +536,6 @@ describe('an error of the task', () => {
   });
 
   it('is ignored after the signal of the term has aborted', async () => {
-    const { one, clock } = await fleet();
     const stubborn = new Stubborn();
     const controller = new AbortController();
     const campaign = watch(one.runAsLeader('billing', stubborn.task, { signal: controller.signal }));
@@ -554,7 +548,6 @@ describe('an error of the task', () => {
 
 describe('a stop of the application', () => {
   it('ends what waits immediately and what leads when its task has ended, and leaves nothing behind', async () => {
-    const { one, other, locks, clock, events, stopOther } = await fleet();
     const [stubborn, waiting] = [new Stubborn(), new Obedient()];
     const campaign = watch(one.runAsLeader('billing', stubborn.task));
     await clock.advance(0);
@@ -576,7 +569,6 @@ describe('a stop of the application', () => {
   });
 
   it('ends a campaign that pauses', async () => {
-    const { one, locks, clock } = await fleet();
     const campaign = watch(one.runAsLeader('billing', async () => undefined));
     await clock.advance(0);
     await locks.stop();
@@ -610,12 +602,10 @@ describe('what can never work', () => {
     ['several keys', ['a', 'b'] as unknown as string, {}, 'must be one string'],
   ];
   it.each(refused)('rejects: %s', async (_, key, options, message) => {
-    const { one } = await fleet();
     await expect(one.runAsLeader(key, async () => undefined, options as RunAsLeaderOptions)).rejects.toThrow(message);
   });
 
   it('rejects under a lock of its own key, for which it would wait forever', async () => {
-    const { one } = await fleet();
     const nested = one.withLock('billing', () => one.runAsLeader('billing', async () => undefined));
     await expect(nested).rejects.toMatchObject({ code: 'LOCK_DEADLOCK' });
   });
@@ -640,7 +630,6 @@ it('leads on the provider of the service', async () => {
 });
 
 it('never runs two tasks of one process at a time, nor lets two lead by the clock, whatever is lost', async () => {
-  const { one, other, locks, clock } = await fleet();
   const services = [one, other];
   const running = [0, 0];
   let most = 0;

@@ -5,7 +5,7 @@ import { transformSync as esbuild } from 'esbuild';
 import ts from 'typescript';
 import { Injectable, type Type } from '@nestjs/common';
 import { currentLock, DistributedLock, LockAdmin, LockBusyError, LockService } from '../../../lib/index.js';
-import { start, until } from '../apps.js';
+import { collect, start, until } from '../apps.js';
 
 /** A class that each compiler makes into JavaScript; it is given what it would import. */
 const SOURCE = `function compiled() {
@@ -339,9 +339,3 @@ describe('a plain function', () => {
     expect(held()).toEqual([]);
   });
 });
-
-async function collect<T>(values: AsyncIterable<T>): Promise<T[]> {
-  const all: T[] = [];
-  for await (const value of values) all.push(value);
-  return all;
-}

@@ -15,7 +15,7 @@ import {
   toArray,
 } from 'rxjs';
 import { currentLock, DistributedLock, LockAdmin, type Lock, LockService, LockBusyError } from '../../../lib/index.js';
-import { Gate, start, until } from '../apps.js';
+import { collect, Gate, start, until } from '../apps.js';
 
 async function run<T extends object>(type: Type<T>) {
   const app = await start({ providers: [type] });
@@ -477,9 +477,3 @@ describe('a stream out of a method that is none', () => {
     expect(streams.held()).toEqual([]);
   });
 });
-
-async function collect<T>(values: AsyncIterable<T>): Promise<T[]> {
-  const all: T[] = [];
-  for await (const value of values) all.push(value);
-  return all;
-}

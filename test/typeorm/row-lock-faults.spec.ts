@@ -142,7 +142,7 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
   it('a caller that leaves while its first statement is not answered leaves no connection behind', async () => {
     const time = new FakeClock();
     const provider = await rig.backend.provider({ maxConnections: 1, commandTimeout: '1h' });
-    const locks = await rig.processes.start(provider, time);
+    const locks = await rig.processes.start(provider, { clock: time });
     await (await locks.acquire('a')).release();
     rig.backend.wireOf(provider)?.freeze();
     const departure = new AbortController();

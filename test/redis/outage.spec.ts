@@ -144,15 +144,12 @@ describe('an outage of Redis', () => {
         else state.served += 1;
       }
     });
-    const until = async (isSo: () => boolean) => {
-      while (!isSo()) await new Promise((resolve) => setTimeout(resolve, 10));
-    };
-    await until(() => state.served > 200);
+    await until(() => state.served > 200, 'callers are served');
     redis.server.signal('SIGSTOP');
-    await until(() => reported.length > 0 && state.refused > 500);
+    await until(() => reported.length > 0 && state.refused > 500, 'callers are refused');
     redis.server.signal('SIGCONT');
     const before = state.served;
-    await until(() => state.served > before + 500);
+    await until(() => state.served > before + 500, 'callers are served again');
     state.isOver = true;
     await Promise.all(callers);
     expect(reported).toHaveLength(1);

@@ -44,7 +44,7 @@ interface PendingRelease {
  * Sends releases, and retries unanswered ones until nothing is left to release.
  *
  * When the backend recovers, each pending release's countdown restarts: a command sent before an outage may be executed after it, however
- * long the outage lasted (`test/redis/queue-model.ts` reproduces this).
+ * long the outage lasted.
  *
  * One timer serves all pending releases. An outage leaves one release per caller, and retrying each one separately used a third of a core.
  */

@@ -32,12 +32,12 @@ export function observed({ options }: DataSource, observer: Observer): DataSourc
     options.type === 'postgres'
       ? { ...pg, Client }
       : { ...mysql2, createConnection: (uri: string) => observe(mysql2.createConnection(uri)) };
-  return new DataSource({ ...options, driver } as DataSourceOptions);
+  return new DataSource({ ...options, driver });
 }
 
 function observedSend(connection: object, send: Send, observer: Observer): Send {
   return (statement, values, callback) => {
-    const { sql = '', text = sql } = typeof statement === 'string' ? { sql: statement } : (statement as Sql);
+    const { sql = '', text = sql } = typeof statement === 'string' ? { sql: statement } : (statement);
     let onAnswer!: () => void;
     const answered = new Promise<void>((resolve) => (onAnswer = resolve));
     const isSent = observer(text, ((values ?? []) as unknown[]).flat(), answered, connection);

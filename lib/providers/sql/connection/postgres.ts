@@ -164,10 +164,11 @@ export const postgres: Family = {
       `WHERE c.oid = to_regclass($1)), current_schema()) AS name`,
     [table],
   ],
-  // Without a primary key, one key could have many rows, each of which could be locked.
+  // Without a primary key, one key could have many rows, each of which could be locked. With quote_all_identifiers, the
+  // server quotes the column's name.
   fits: (_schema, _name, table) => [
     `SELECT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = $1::regclass AND indisunique AND indisvalid AND indpred IS NULL ` +
-      `AND indnatts = 1 AND pg_get_indexdef(indexrelid, 1, true) = 'name') AS fits`,
+      `AND indnatts = 1 AND pg_get_indexdef(indexrelid, 1, true) = quote_ident('name')) AS fits`,
     [table],
   ],
   views: { row: 'pg_locks and pg_stat_activity', advisory: "pg_locks where locktype = 'advisory'" },

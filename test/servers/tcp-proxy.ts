@@ -36,9 +36,9 @@ export interface TcpProxy {
   loseState(): void;
   /**
    * As a NAT or a load balancer does that has dropped connections which were idle: what both sides send on them vanishes, without a reset or an
-   * end. New connections work.
+   * end. New connections work. For `port`, see {@link forget}.
    */
-  drop(): void;
+  drop(port?: number): void;
   /** Breaks all connections and refuses new ones, until `admit`. */
   refuse(): void;
   admit(): void;
@@ -218,8 +218,8 @@ export async function startTcpProxy(first: number, options: TcpProxyOptions = {}
     loseState() {
       for (const wire of wires) wire.isForgotten = true;
     },
-    drop() {
-      for (const wire of wires) wire.isDropped = true;
+    drop(port) {
+      for (const wire of wires) wire.isDropped ||= port === undefined || wire.server.localPort === port;
     },
     refuse() {
       refusing = true;

@@ -152,6 +152,7 @@ describe('options of pg on Postgres', () => {
     [{ types }, { n: { wrapped: '7' } }],
     [{ binary: true }, { n: 7 }],
     [BINARY, { n: 'binary' }],
+    [{ options: '-c quote_all_identifiers=on' }, { n: 7 }],
   ];
   it.each(LENT)(
     '%j change no version, row or advisory lock, and hold for statements of the application: %j',

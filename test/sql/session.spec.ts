@@ -5,6 +5,7 @@ import { SilentServerError } from '../../lib/providers/sql/connection/failure.js
 import { Session } from '../../lib/providers/sql/connection/session.js';
 import type { Server } from '../../lib/providers/sql/connection/server.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
+import { LockCapacityError } from '../../lib/api/errors.js';
 import type { AcquireRequest } from '../../lib/api/lock-provider.js';
 import { type AdvisoryDatabase, AdvisoryRequest } from '../../lib/providers/sql/advisory/advisory-request.js';
 import { HoldingSession } from '../../lib/providers/sql/advisory/holding-session.js';
@@ -211,6 +212,30 @@ describe('the locks on one session', () => {
     await next();
     expect(await released).toBe('released');
     expect(ends).toEqual(['given back']);
+  });
+
+  it('is opened one time for all its callers, who share a failure unless it is that of an impatient one', async () => {
+    const { session } = scriptedHolding();
+    const refused = new Error('connect ECONNREFUSED');
+    const impatient = new LockCapacityError('in use', { key: 'k', provider: 'p' });
+    const outcomes = [
+      Promise.reject(refused),
+      Promise.reject(impatient),
+      Promise.resolve(session as unknown as Session),
+    ];
+    for (const outcome of outcomes) outcome.catch(() => undefined);
+    let openings = 0;
+    const holding = new HoldingSessions({ take: () => outcomes[openings++]! }, postgres.advisory, 2);
+    const all = () => {
+      const users = Array.from({ length: 100 }, () => ({ onSessionLost: () => undefined }));
+      return Promise.allSettled(users.map(async (user) => holding.shared({} as AcquireRequest, user)));
+    };
+    for (const outcome of await all()) expect(outcome).toMatchObject({ reason: refused });
+    expect(openings).toBe(1);
+    const [first, ...others] = await all();
+    expect(first).toMatchObject({ reason: impatient });
+    expect(new Set(others.map(({ status }) => status))).toEqual(new Set(['fulfilled']));
+    expect(openings).toBe(3);
   });
 
   it('is not busy for its process while the server is silent about an attempt that may have it', async () => {

@@ -1,8 +1,16 @@
 import type { Readable } from 'node:stream';
+<<<<<<< HEAD
 import knex, { type Knex } from 'knex';
 import { Kysely, MysqlDialect, PostgresDialect } from 'kysely';
 import { type Connection, createPool, type Pool } from 'mysql2';
 import type { PoolClient } from 'pg';
+=======
+import { setTimeout as sleep } from 'node:timers/promises';
+import knex from 'knex';
+import { Kysely, MysqlDialect, PostgresDialect } from 'kysely';
+import type { Connection } from 'mysql2';
+import type { PoolClient, QueryResult } from 'pg';
+>>>>>>> 343b01cfe82b912448dea323f39354042117f66f
 import QueryStream from 'pg-query-stream';
 import { LockConfigError, LockLostError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
@@ -15,8 +23,8 @@ import { type SqlServer, startMySqlOrMariaDb } from '../servers/sql-server.mjs';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 
-/** Adds `amount` to the balance of account 1 on the connection of the lock, and answers what it was. */
-type Deposit = (lock: Lock, amount: number) => Promise<number>;
+/** Adds `amount` to the balance of account 1 on the connection of a lock, and returns what it was. */
+type Deposit = (connection: never, amount: number) => Promise<number>;
 
 interface Tables {
   readonly account: { readonly id: number; readonly balance: number };
@@ -24,37 +32,34 @@ interface Tables {
 
 const one = { release: () => undefined };
 const onMysql: Record<string, Deposit> = {
-  async mysql2(lock, amount) {
-    const client = sqlClientOf<Connection>(lock).promise();
+  async mysql2(connection: Connection, amount) {
+    const client = connection.promise();
     const [rows] = await client.query('SELECT balance FROM account WHERE id = ?', [1]);
     await client.execute('UPDATE account SET balance = balance + ? WHERE id = ?', [amount, 1]);
     return (rows as { balance: number }[])[0]!.balance;
   },
-  Drizzle: (lock, amount) => depositByDrizzle('mariadb', sqlClientOf(lock), amount),
-  Kysely(lock, amount) {
-    const connection = Object.assign(sqlClientOf<never>(lock), one);
+  Drizzle: (connection: object, amount) => depositByDrizzle('mariadb', connection, amount),
+  Kysely(connection: object, amount) {
     const pool = {
-      getConnection: (done: (error: null, connection: unknown) => void) => done(null, connection),
+      getConnection: (done: (error: null, connection: unknown) => void) => done(null, Object.assign(connection, one)),
       end: () => undefined,
     };
     return byKysely(new Kysely({ dialect: new MysqlDialect({ pool: pool as never }) }), amount);
   },
-  Knex: (lock, amount) => byKnex('mysql2', lock, amount),
+  Knex: (connection: object, amount) => byKnex('mysql2', connection, amount),
 };
 const onPostgres: Record<string, Deposit> = {
-  async pg(lock, amount) {
-    const client = sqlClientOf<PoolClient>(lock);
+  async pg(client: PoolClient, amount) {
     const { rows } = await client.query<{ balance: number }>('SELECT balance FROM account WHERE id = $1', [1]);
     await client.query({ text: 'UPDATE account SET balance = balance + $1 WHERE id = $2', values: [amount, 1] });
     return rows[0]!.balance;
   },
-  Drizzle: (lock, amount) => depositByDrizzle('postgres', sqlClientOf(lock), amount),
-  Kysely(lock, amount) {
-    const client = Object.assign(sqlClientOf<PoolClient>(lock), one);
-    const pool = { connect: () => Promise.resolve(client), end: () => Promise.resolve() };
+  Drizzle: (connection: object, amount) => depositByDrizzle('postgres', connection, amount),
+  Kysely(connection: PoolClient, amount) {
+    const pool = { connect: () => Promise.resolve(Object.assign(connection, one)), end: () => Promise.resolve() };
     return byKysely(new Kysely({ dialect: new PostgresDialect({ pool: pool }) }), amount);
   },
-  Knex: (lock, amount) => byKnex('pg', lock, amount),
+  Knex: (connection: object, amount) => byKnex('pg', connection, amount),
 };
 
 async function byKysely(db: Kysely<Tables>, amount: number): Promise<number> {
@@ -67,9 +72,8 @@ async function byKysely(db: Kysely<Tables>, amount: number): Promise<number> {
   return balance;
 }
 
-async function byKnex(client: string, lock: Lock, amount: number): Promise<number> {
+async function byKnex(client: string, connection: object, amount: number): Promise<number> {
   const db = knex({ client });
-  const connection = sqlClientOf<object>(lock);
   const [row] = await db<Tables['account']>('account').connection(connection).where({ id: 1 });
   await db('account')
     .connection(connection)
@@ -89,6 +93,7 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
   };
   const deposits = Object.entries(type === 'mariadb' ? onMysql : onPostgres);
   const [, plain] = deposits[0]!;
+  const clientOf = (lock: Lock) => sqlClientOf<never>(lock);
 
   beforeAll(async () => {
     await backend.admin.query('CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)');
@@ -101,38 +106,77 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
 
   it.each(deposits)('%s writes in the transaction of the lock', async (_, deposit) => {
     await locks.withLock('account:1', async (lock) => {
-      expect(await deposit(lock, 5)).toBe(10);
+      expect(await deposit(clientOf(lock), 5)).toBe(10);
       expect(await balance()).toBe(10);
     });
     expect(await balance()).toBe(15);
     const failure = new Error('of the task');
     const task = locks.withLock('account:1', async (lock) => {
-      await deposit(lock, 5);
+      await deposit(clientOf(lock), 5);
       throw failure;
     });
     await expect(task).rejects.toBe(failure);
     expect(await balance()).toBe(15);
   });
 
-  it('writes nothing when the lock is lost, and refuses statements from then on', async () => {
-    let late: Promise<unknown> = Promise.resolve();
-    const task = locks.withLock('account:1', async (lock) => {
-      await plain(lock, 5);
-      const client = sqlClientOf<{ query(sql: string): Promise<unknown> }>(lock);
-      await backend.revoke('test', 'account:1');
-      while (lock.isHeld()) await new Promise((resolve) => setImmediate(resolve));
-      late = Promise.resolve(client.query('UPDATE account SET balance = 99')).catch((error: unknown) => error);
-      expect(() => sqlClientOf(lock)).toThrow(LockLostError);
+  it.each(deposits)(
+    '%s writes nothing when the lock is lost, and its statements fail from then on',
+    async (_, deposit) => {
+      const task = locks.withLock('account:1', async (lock) => {
+        const client = clientOf(lock);
+        await deposit(client, 5);
+        await backend.revoke('test', 'account:1');
+        while (lock.isHeld()) await new Promise((resolve) => setImmediate(resolve));
+        await expect(deposit(client, 5)).rejects.toThrow();
+        expect(() => sqlClientOf(lock)).toThrow(LockLostError);
+      });
+      await expect(task).rejects.toBeInstanceOf(LockLostError);
+      expect(await balance()).toBe(10);
+    },
+  );
+
+  it.each(deposits)('%s fails after the end of the task', async (_, deposit) => {
+    const client = await locks.withLock('account:1', async (lock) => {
+      await deposit(clientOf(lock), 5);
+      return { late: clientOf(lock) };
     });
-    await expect(task).rejects.toBeInstanceOf(LockLostError);
-    await late;
-    expect(await balance()).toBe(10);
+    await expect(deposit(client.late, 5)).rejects.toThrow();
+    expect(await balance()).toBe(15);
   });
+
+  if (type === 'postgres') {
+    it('a statement of Knex that gets no answer does not keep the lock valid', async () => {
+      const provider = await backend.rows({ sessionGuard: '6s', commandTimeout: '500ms' });
+      const lock = await (await processes.start(provider)).acquire('account:1');
+      const send = (sql: string) => knex({ client: 'pg' }).raw<QueryResult>(sql).connection(sqlClientOf<object>(lock));
+      const { rows } = await send('SELECT client_port FROM pg_stat_activity WHERE pid = pg_backend_pid()');
+      backend.wireOf(provider)?.drop((rows[0] as { client_port: number }).client_port);
+      // Shortly before the first heartbeat, behind which the statement would queue.
+      await sleep(1_500);
+      const unanswered = send('SELECT 1').catch((error: unknown) => error);
+      // The guard frees the lock 6 s after the last statement that reached the server.
+      await using next = await locks.acquire('account:1', { wait: '20s' });
+      expect([lock.isHeld(), next.isHeld()]).toEqual([false, true]);
+      expect(await unanswered).toBeInstanceOf(Error);
+    });
+
+    it('a callback in the configuration of a statement gets the answer, or the error of one that is not sent', async () => {
+      const lock = await locks.acquire('account:1');
+      const { query } = sqlClientOf<{ query(config: object): void }>(lock);
+      const answers = () =>
+        new Promise<unknown[]>((resolve) => {
+          query({ text: 'SELECT $1::int AS n', values: [7], callback: (...answer: unknown[]) => resolve(answer) });
+        });
+      expect(await answers()).toMatchObject([null, { rows: [{ n: 7 }] }]);
+      await lock.release();
+      expect(await answers()).toMatchObject([{ message: expect.stringMatching(/was not executed/) as string }]);
+    });
+  }
 
   it('sends statements one after the other, as often as a task forgets to await them', async () => {
     await locks.withLock('account:1', async (lock) => {
-      await Promise.all(Array.from({ length: 20 }, () => plain(lock, 0)));
-      await plain(lock, 1);
+      await Promise.all(Array.from({ length: 20 }, () => plain(clientOf(lock), 0)));
+      await plain(clientOf(lock), 1);
     });
     expect(await balance()).toBe(11);
   });
@@ -147,9 +191,9 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
   it('refuses a stream of rows, with the reason, and goes on', async () => {
     await locks.withLock('account:1', async (lock) => {
       expect(() => open(lock, NUMBERED)).toThrow(/cannot be streamed in a lock's transaction/);
-      await plain(lock, 5);
+      await plain(clientOf(lock), 5);
       expect(() => open(lock, NUMBERED)).toThrow(/in pages or on another connection/);
-      await plain(lock, 1);
+      await plain(clientOf(lock), 1);
     });
     expect(await balance()).toBe(16);
   });
@@ -197,7 +241,7 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
     const own = await processes.start(provider);
     const task = own.withLock('account:1', (lock) => {
       backend.wireOf(provider)?.freeze();
-      return plain(lock, 5);
+      return plain(clientOf(lock), 5);
     });
     await expect(task).rejects.toThrow();
     backend.wireOf(provider)?.thaw();

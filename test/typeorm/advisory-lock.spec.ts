@@ -1,12 +1,22 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
+import { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockBusyError, LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { AdvisoryLockBackend } from '../../lib/providers/sql/session-lock-backends.js';
+<<<<<<< HEAD
 import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
 import { LockProcesses, SqlBackend, type SqlType } from './sql-backend.js';
+=======
+import { SqlAdvisoryLockProvider } from '../../lib/providers/sql/index.js';
+import type { CompiledLibrary } from '../servers/compiled-library.js';
+import { startTcpProxy } from '../servers/tcp-proxy.js';
+import { typeOrmLibrary } from './lease-processes.js';
+import { LockProcesses } from './lock-processes.js';
+import { SqlBackend, type SqlType } from './sql-backend.js';
+>>>>>>> 343b01cfe82b912448dea323f39354042117f66f
 import { direct, requestFor } from '../direct-backend.js';
 import { until } from '../until.js';
 
@@ -190,6 +200,25 @@ describe.each(databases)('advisory locks on %s', (type) => {
   });
 
   if (type === 'postgres') {
+    it('requests in an outage share an attempt to connect', async () => {
+      const wire = await startTcpProxy(backend.server.port);
+      let openings = 0;
+      const stream = () => {
+        openings += 1;
+        return new Socket();
+      };
+      const connectionString = backend.server.url.replace(`:${backend.server.port}`, `:${wire.port}`);
+      const provider = new SqlAdvisoryLockProvider({ postgres: { connectionString, stream } });
+      const locks = direct((await processes.start(provider)).admin.backend(AdvisoryLockBackend));
+      wire.refuse();
+      await sleep(100);
+      openings = 0;
+      const requests = Array.from({ length: 200 }, (_, index) => locks.acquire(requestFor(`key:${index}`, `${index}`)));
+      await expect(Promise.any(requests)).rejects.toBeInstanceOf(AggregateError);
+      expect(openings).toBeLessThan(10);
+      await wire.close();
+    });
+
     it('readers of one process share a connection, keep its writer out, and do not overtake a writer elsewhere', async () => {
       const provider = await backend.advisoryProvider();
       const [ann, bob] = [await processes.start(provider), await process()];

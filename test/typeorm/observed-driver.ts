@@ -1,6 +1,6 @@
 import * as mysql2 from 'mysql2';
 import pg from 'pg';
-import { DataSource, type DataSourceOptions } from 'typeorm';
+import { DataSource } from 'typeorm';
 
 /** Called before a statement of the locks is sent, which waits for the promise. `answered` resolves when it has been answered. */
 export type Observer = (
@@ -37,7 +37,7 @@ export function observed({ options }: DataSource, observer: Observer): DataSourc
 
 function observedSend(connection: object, send: Send, observer: Observer): Send {
   return (statement, values, callback) => {
-    const { sql = '', text = sql } = typeof statement === 'string' ? { sql: statement } : (statement);
+    const { sql = '', text = sql }: Sql = typeof statement === 'string' ? { sql: statement } : statement;
     let onAnswer!: () => void;
     const answered = new Promise<void>((resolve) => (onAnswer = resolve));
     const isSent = observer(text, ((values ?? []) as unknown[]).flat(), answered, connection);

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from 'typeorm';
-import { LockCapacityError, LockLostError } from '../../lib/api/errors.js';
+import { LockCapacityError, LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
 import { entityManagerOf, type TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { faultOf } from '../../lib/providers/sql/connection/failure.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
@@ -155,6 +155,22 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     rig.backend.wireOf(provider)?.thaw();
     await (await locks.acquire('a')).release();
   });
+
+  it('while the server is silent, callers without a connection are not told that there are too few', async () => {
+    const provider = await rig.backend.provider({ maxConnections: 2, commandTimeout: '1s' });
+    const locks = await process(provider);
+    const failures = async () => {
+      const attempts = Array.from({ length: 10 }, (_, index) => locks.acquire(`key:${index}`, { wait: 0 }));
+      const failed = (await Promise.allSettled(attempts)).filter((outcome) => outcome.status === 'rejected');
+      return new Set(failed.map(({ reason }) => (reason as Error).name));
+    };
+    rig.backend.wireOf(provider)?.freeze();
+    await expect(locks.acquire('a', { wait: 0 })).rejects.toThrow(LockUnavailableError);
+    expect(await failures()).toEqual(new Set(['LockUnavailableError']));
+    rig.backend.wireOf(provider)?.thaw();
+    await (await locks.acquire('a')).release();
+    expect(await failures()).toEqual(new Set(['LockCapacityError']));
+  }, 60_000);
 
   it('purge() under a lock that has the only connection has one of its own', async () => {
     const provider = await rig.backend.provider({ maxConnections: 1 });

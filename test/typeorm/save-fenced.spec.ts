@@ -26,6 +26,7 @@ class Account {
   tags?: string[];
   owner?: Owner | null;
   fence?: string | number | null;
+  fixedFence?: string | null;
 }
 /** With a version, and a fence as bigint. */
 class Document {
@@ -53,6 +54,7 @@ const AccountTable = new EntitySchema<Account>({
     note: { type: String, nullable: true },
     tags: { type: 'simple-json', nullable: true },
     fence: { type: 'bigint', nullable: true, name: 'the fence' },
+    fixedFence: { type: 'bigint', nullable: true, update: false },
   },
   embeddeds: {
     name: {
@@ -395,6 +397,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     };
     await misuse(account(), lock, 'balance', /"balance" must be the @VersionColumn or a bigint column/);
     await misuse(account(), lock, 'nothing" = 1 --', /must be the @VersionColumn or a bigint column/);
+    await misuse(account(), lock, 'fixedFence', /"fixedFence" has "update: false", so .* remove that option/);
     await misuse(account(), await holder(['a', 'b']), 'fence', /several keys/);
     await misuse(account(), await holder('report', { limit: 2 }), 'fence', /the lock is limited/);
     await misuse(Object.assign(new Account(), { balance: 1 }), lock, 'fence', /has no id/);

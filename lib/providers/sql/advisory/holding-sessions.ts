@@ -47,9 +47,15 @@ export class HoldingSessions {
       this.#shared.enter(user);
       return this.#shared;
     }
-    // Try again even after a failure: a caller that has since left may have caused it.
     const again = () => this.shared(request, user);
-    if (this.#opening) return this.#opening.then(again, again);
+    if (this.#opening) {
+      return this.#opening.then(again, (error: unknown) => {
+        // The caller that opens it may have waited for less time than this one. Any other failure concerns all callers:
+        // if each tried again, every failure would wake up all the rest.
+        if (error instanceof LockCapacityError) return again();
+        throw error;
+      });
+    }
     const session = this.source.take(request);
     return session instanceof Promise ? this.#open(session, user) : this.#share(session, user);
   }

@@ -23,6 +23,19 @@ export interface DriverSource<Database, Driver> {
 /** Sends one of the application's statements when its turn comes. The result's first element is the server's answer. */
 export type SendStatement = <T extends readonly [unknown, ...unknown[]]>(send: () => Promise<T>) => Promise<T>;
 
+export type Callback = (error: Error | null, ...answer: unknown[]) => unknown;
+
+/** A driver's `query(sql, values?, callback?)`. Without a callback, `otherwise` is called instead of `send`. */
+export function withCallback(
+  send: (sql: unknown, values: unknown) => Promise<readonly unknown[]>,
+  otherwise: (sql: unknown, values: unknown) => unknown,
+) {
+  return (sql: unknown, values: unknown, callback?: Callback): unknown => {
+    const [given, done] = typeof values === 'function' ? [undefined, values as Callback] : [values, callback];
+    return done ? send(sql, given).then((answer) => done(null, ...answer), done) : otherwise(sql, given);
+  };
+}
+
 /** @throws Error always */
 export function refuseStream(): never {
   throw new Error(

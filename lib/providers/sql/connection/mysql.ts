@@ -6,19 +6,19 @@ import { refuseOlder } from '../../shared/oldest-version.js';
 import { firstRow, propertyOf, type Run, textOf } from './answer.js';
 import { userLockName } from '../advisory/advisory-name.js';
 import {
-  refuseStream,
+  type Callback,
   type Dialect,
   type DriverConnection,
   driverSettings,
   type DriverSource,
   type Family,
   type OfMany,
+  refuseStream,
   type SendStatement,
   type ServerFacts,
   type TimeLimits,
+  withCallback,
 } from './dialect.js';
-
-type Callback = (error: Error | null, answer?: unknown, fields?: unknown) => unknown;
 
 /** The part of a mysql2 Connection that is used here. */
 interface MysqlConnection extends DriverConnection {
@@ -355,18 +355,11 @@ function lend(connection: MysqlConnection, statement: SendStatement): object {
     (method: 'query' | 'execute') =>
     (sql: unknown, values: unknown): Answered =>
       statement(() => answerBy(connection, method, withoutTimeout(sql), values));
-  const withCallback =
-    (send: ReturnType<typeof inTurn>) =>
-    (sql: unknown, values: unknown, callback?: Callback): unknown => {
-      const [given, done] = typeof values === 'function' ? [undefined, values as Callback] : [values, callback];
-      if (!done) return refuseStream();
-      return send(sql, given).then(([answer, fields]) => done(null, answer, fields), done);
-    };
   const [asText, prepared] = [inTurn('query'), inTurn('execute')];
   return {
     promise: () => ({ query: asText, execute: prepared }),
-    query: withCallback(asText),
-    execute: withCallback(prepared),
+    query: withCallback(asText, refuseStream),
+    execute: withCallback(prepared, refuseStream),
   };
 }
 

@@ -5,6 +5,7 @@ import { LockConfigError } from '../../../api/errors.js';
 import type { LockMode } from '../../../api/lock-mode.js';
 import { advisoryLockNumber } from '../advisory/advisory-name.js';
 import {
+  type Callback,
   type Dialect,
   type DriverConnection,
   driverSettings,
@@ -15,6 +16,7 @@ import {
   type ServerFacts,
   type SessionKind,
   type TimeLimits,
+  withCallback,
 } from './dialect.js';
 
 /** The part of a pg Client that is used here. */
@@ -162,10 +164,11 @@ export const postgres: Family = {
       `WHERE c.oid = to_regclass($1)), current_schema()) AS name`,
     [table],
   ],
-  // Without a primary key, one key could have many rows, each of which could be locked.
+  // Without a primary key, one key could have many rows, each of which could be locked. With quote_all_identifiers, the
+  // server quotes the column's name.
   fits: (_schema, _name, table) => [
     `SELECT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = $1::regclass AND indisunique AND indisvalid AND indpred IS NULL ` +
-      `AND indnatts = 1 AND pg_get_indexdef(indexrelid, 1, true) = 'name') AS fits`,
+      `AND indnatts = 1 AND pg_get_indexdef(indexrelid, 1, true) = quote_ident('name')) AS fits`,
     [table],
   ],
   views: { row: 'pg_locks and pg_stat_activity', advisory: "pg_locks where locktype = 'advisory'" },
@@ -300,15 +303,18 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
       const status = connection.getTransactionStatus?.();
       return status ? status !== 'I' : undefined;
     },
-    lend: (connection: PgClient, statement) => ({
-      // Streams are passed as objects that submit themselves.
-      query: (text: unknown, values: unknown) =>
-        propertyOf(text, 'submit')
-          ? refuseStream()
-          : statement(async () => [await connection.query(isBinary ? inBinary(text) : text, values)] as const).then(
-              ([result]) => result,
-            ),
-    }),
+    lend(connection: PgClient, statement) {
+      const send = (config: unknown, values: unknown) => {
+        // Streams are passed as objects that submit themselves.
+        if (propertyOf(config, 'submit')) return refuseStream();
+        return statement(async () => [await connection.query(promised(config, isBinary), values)] as const);
+      };
+      const query = withCallback(send, (config, values) => send(config, values).then(([result]) => result));
+      return {
+        query: (config: unknown, values: unknown, callback = propertyOf(config, 'callback') as Callback | undefined) =>
+          query(config, values, callback),
+      };
+    },
     close: (connection: PgClient) => connection.end(),
     sever: ({ connection }: PgClient) => connection?.stream?.destroy(),
   };
@@ -431,12 +437,14 @@ function setLimits({ guard, lockWait }: TimeLimits, inTransaction: boolean): str
   return `SELECT ${set(name, guard)}, ${set('lock_timeout', lockWait)}`;
 }
 
-/** Requests the result in binary. Inherits from the statement, whose `text` may be a getter of its class. */
-function inBinary(statement: unknown): object {
-  const binary = { value: true, writable: true, enumerable: true, configurable: true };
-  return typeof statement === 'string'
-    ? { text: statement, binary: true }
-    : (Object.create(statement as object, { binary }) as object);
+/**
+ * The statement without its callback, because pg returns no promise if there is one. Inherits from the statement, whose
+ * `text` may be a getter of its class.
+ */
+function promised(statement: unknown, isBinary: boolean): unknown {
+  if (!isBinary && !propertyOf(statement, 'callback')) return statement;
+  const own = Object.getOwnPropertyDescriptors({ callback: undefined, ...(isBinary && { binary: true }) });
+  return Object.create(typeof statement === 'string' ? { text: statement } : (statement as object), own) as object;
 }
 
 /** Quotes a row name, whose characters need no escaping. */

@@ -103,6 +103,11 @@ export class Server {
     this.#sessions.delete(session);
   }
 
+  /** Whether a statement has timed out and nothing sent since then has been answered. */
+  get isSilent(): boolean {
+    return [...this.#sessions].every(({ answered }) => answered < this.silentSince);
+  }
+
   fellSilent(since: number): void {
     this.silentSince = Math.max(this.silentSince, since);
   }

@@ -100,7 +100,7 @@ export class Sessions {
 
   #exhausted(key: string | undefined): Error {
     // Without a key, each session is used for a single statement, so if none becomes free, the server isn't responding.
-    if (key === undefined) return new SilentServerError('The server did not respond in time.');
+    if (key === undefined || this.server.isSilent) return new SilentServerError('The server did not respond in time.');
     const { name: provider } = this.server;
     return new LockCapacityError(
       `Lock "${key}" of provider "${provider}" was not acquired, because all ${this.limits.most} connections were in use. ` +

@@ -208,6 +208,11 @@ class GuardedRow<E extends ObjectLiteral> {
     if (!column || !/bigint|int8|unsigned big int/.test(this.#driver.normalizeType(column))) {
       throw this.#misuse(`"${this.property}" must be the @VersionColumn or a bigint column`);
     }
+    if (!column.isUpdate) {
+      throw this.#misuse(
+        `"${this.property}" has "update: false", so TypeORM would never store the token: remove that option`,
+      );
+    }
     const { fencingToken: token, keys, mode } = this.lock;
     // A resource that refuses tokens smaller than the largest it has seen would refuse concurrent holders.
     if (mode === 'limited') {

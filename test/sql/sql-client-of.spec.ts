@@ -1,16 +1,9 @@
 import type { Readable } from 'node:stream';
-<<<<<<< HEAD
+import { setTimeout as sleep } from 'node:timers/promises';
 import knex, { type Knex } from 'knex';
 import { Kysely, MysqlDialect, PostgresDialect } from 'kysely';
 import { type Connection, createPool, type Pool } from 'mysql2';
-import type { PoolClient } from 'pg';
-=======
-import { setTimeout as sleep } from 'node:timers/promises';
-import knex from 'knex';
-import { Kysely, MysqlDialect, PostgresDialect } from 'kysely';
-import type { Connection } from 'mysql2';
 import type { PoolClient, QueryResult } from 'pg';
->>>>>>> 343b01cfe82b912448dea323f39354042117f66f
 import QueryStream from 'pg-query-stream';
 import { LockConfigError, LockLostError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';

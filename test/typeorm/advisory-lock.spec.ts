@@ -6,17 +6,10 @@ import { fileURLToPath } from 'node:url';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockBusyError, LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { AdvisoryLockBackend } from '../../lib/providers/sql/session-lock-backends.js';
-<<<<<<< HEAD
-import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
-import { LockProcesses, SqlBackend, type SqlType } from './sql-backend.js';
-=======
 import { SqlAdvisoryLockProvider } from '../../lib/providers/sql/index.js';
-import type { CompiledLibrary } from '../servers/compiled-library.js';
+import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
 import { startTcpProxy } from '../servers/tcp-proxy.js';
-import { typeOrmLibrary } from './lease-processes.js';
-import { LockProcesses } from './lock-processes.js';
-import { SqlBackend, type SqlType } from './sql-backend.js';
->>>>>>> 343b01cfe82b912448dea323f39354042117f66f
+import { LockProcesses, SqlBackend, type SqlType } from './sql-backend.js';
 import { direct, requestFor } from '../direct-backend.js';
 import { until } from '../until.js';
 

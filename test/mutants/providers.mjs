@@ -136,15 +136,6 @@ export const PROVIDERS = [
     test: 'a vote that was asked for again does not outlive a release',
   },
   {
-    id: 'empty-node-votes',
-    file: `${REDLOCK}/probation.ts`,
-    from: 'this.#votesFrom = isNoted ? 0 : this.#seen.since + this.maxLease;',
-    to: 'this.#votesFrom = 0;',
-    breaks: 'a node that may have forgotten its votes votes at once',
-    killedBy: 'test/redlock/probation.spec.ts',
-    test: 'counts from the answer, whatever the uptime by the wall clock of the node',
-  },
-  {
     id: 'note-for-shorter-lease',
     file: `${REDLOCK}/probation.ts`,
     from: ' && Number(notedFor) >= this.maxLease',

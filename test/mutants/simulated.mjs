@@ -4,6 +4,7 @@ const ACQUIRE = 'lib/core/acquire';
 const HOLD = 'lib/core/hold';
 const RECIPES = 'lib/recipes';
 const MEMORY = 'lib/providers/memory';
+const REDLOCK = 'lib/providers/redlock';
 
 /**
  * Faults in what the simulation runs. One that it does not find has a `reason` instead of a `seed`.
@@ -600,5 +601,62 @@ export const SIMULATED = [
     to: 'if (slot.live > 0 && waiter.request.mode === slot.holds[0]?.mode) break;',
     breaks: 'the memory provider lets a writer in beside readers',
     seed: 1,
+  },
+  // Redlock.
+  {
+    id: 'minority-decides',
+    file: `${REDLOCK}/nodes.ts`,
+    from: 'return Math.floor(this.count / 2) + 1;',
+    to: 'return Math.floor(this.count / 2);',
+    breaks: 'a minority of the nodes grants a lock',
+    seed: 18,
+  },
+  {
+    id: 'grant-dated-by-votes',
+    file: `${REDLOCK}/round.ts`,
+    from: 'const deadline = validUntil(sentAt, Math.min',
+    to: 'const deadline = validUntil(this.nodes.clock.now(), Math.min',
+    breaks: 'a grant counts from the arrival of its votes, and not from their request',
+    seed: 36,
+  },
+  {
+    id: 'token-not-written-back',
+    file: `${REDLOCK}/round.ts`,
+    from: 'if (carried === undefined) await this.#writeBack(token);',
+    to: 'if (carried === undefined) nodes.tokens.observe(token, nodes.clock.now());',
+    breaks: 'a lock is granted before a majority knows its token',
+    seed: 36,
+  },
+  {
+    id: 'votes-not-cleaned-up',
+    file: `${REDLOCK}/round.ts`,
+    from: 'if (!votes.isSent) return;',
+    to: 'return;',
+    breaks: 'the votes of a round without a winner stay until their lease ends',
+    seed: 135,
+  },
+  {
+    id: 'node-votes-twice',
+    file: `${REDLOCK}/lock-script.lua`,
+    from: '    if not standing or mine then\n',
+    to: '    if true then\n',
+    breaks: 'a node votes for a second holder',
+    seed: 13,
+  },
+  {
+    id: 'one-vote-extends',
+    file: `${REDLOCK}/renewal.ts`,
+    from: "if (counting >= nodes.majority) return 'agreed';",
+    to: "if (counting >= 1) return 'agreed';",
+    breaks: 'one node is enough to renew a lock',
+    seed: 800,
+  },
+  {
+    id: 'empty-node-votes',
+    file: `${REDLOCK}/probation.ts`,
+    from: 'this.#votesFrom = isNoted ? 0 : this.#seen.since + this.maxLease;',
+    to: 'this.#votesFrom = 0;',
+    breaks: 'a node that may have forgotten its votes votes at once',
+    seed: 242,
   },
 ];

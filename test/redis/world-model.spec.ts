@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
+import { LOCK_SCRIPT as REDLOCK_SCRIPT, roundDigits, tokenDigits } from '../../lib/providers/redlock/lock-script.js';
 import { exploration } from '../exploration.js';
 import { type ClusterNode, type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
@@ -67,6 +68,32 @@ interface Request {
   readonly lease: number;
 }
 
+const COUNTER = 'lock:redlock';
+// Around the time of the server's clock, so that counters are ahead of it and behind it.
+const TOKENS = [-1, 0, 1, 2, 3].map((count) => tokenDigits(EPOCH * 1_000 + count));
+const redlockOperation = fc
+  .record({
+    code: fc.constantFrom('V', 'V', 'V', 'W', 'W', 'A', 'E', 'R', 'C', 'I', 'F'),
+    lock: fc.constantFrom('a', 'b'),
+    holder: fc.constantFrom('1'.repeat(32), '2'.repeat(32)),
+    ms: fc.constantFrom('0', '60000'),
+    token: fc.constantFrom('0'.repeat(16), ...TOKENS),
+    /** The first token of a block that a vote names. */
+    first: fc.constantFrom('', ...TOKENS),
+    round: fc.constantFrom(1, 2, 3).map(roundDigits),
+  })
+  .map(({ code, lock, holder, ms, token, first, round }) => {
+    // No process writes no token, and Redis refuses an expiry of no time.
+    const known = ['W', 'A'].includes(code) && Number(token) === 0 ? (TOKENS[0] ?? '') : token;
+    const block = code === 'V' && Number(token) > 0 && first < token ? first : '';
+    const vote = code === 'R' ? holder : holder + known + round + block;
+    return { lock: `${COUNTER}:${lock}`, args: [code, vote, ['V', 'A'].includes(code) ? '60000' : ms] };
+  });
+const redlockCall = fc.record({
+  passed: fc.constantFrom(0, 0, 1, 40_000),
+  operations: fc.array(redlockOperation, { minLength: 1, maxLength: 3 }),
+});
+
 describeUnless(clock ? undefined : NO_COMPILER)('the model of Redis', () => {
   let server: RedisServer;
   let redis: Redis;
@@ -113,6 +140,32 @@ describeUnless(clock ? undefined : NO_COMPILER)('the model of Redis', () => {
           }
         },
       ),
+      { numRuns: RUNS },
+    );
+  });
+
+  it('answers the script of Redlock as a node does, and keeps what it keeps', async () => {
+    let now = EPOCH;
+    await fc.assert(
+      fc.asyncProperty(fc.array(redlockCall, { minLength: 3, maxLength: 12 }), async (calls) => {
+        await redis.flushall();
+        now = EPOCH;
+        const model = modelWith(() => now, []);
+        for (const { passed, operations } of calls) {
+          now += passed;
+          clock?.freeze(now);
+          const args = [
+            ...[String(1 + operations.length), COUNTER, ...operations.map(({ lock }) => lock), ''],
+            ...operations.flatMap((each) => each.args),
+          ];
+          const real: unknown = await redis.call('eval', REDLOCK_SCRIPT.text, ...args);
+          const answer = model.execute(NOBODY, ['eval', REDLOCK_SCRIPT.text, ...args]);
+          expect({ args, answer: texts(answer) }).toEqual({ args, answer: texts(real) });
+        }
+        for (const key of [COUNTER, `${COUNTER}:a`, `${COUNTER}:b`]) {
+          expect({ key, text: model.textAt(key) ?? null }).toEqual({ key, text: await redis.get(key) });
+        }
+      }),
       { numRuns: RUNS },
     );
   });

@@ -3,7 +3,7 @@ import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import type { RedlockBackend } from '../../lib/providers/redlock/redlock-backend.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor, RELEASE, request } from '../redis/seam.js';
-import { ModelNode } from './model-node.js';
+import { LuaNode } from './lua-node.js';
 import { type DirectBackend, direct, type TestGrant } from '../direct-backend.js';
 
 /** What happens next. Processes and nodes are numbered. */
@@ -44,7 +44,7 @@ export class Line implements IoredisClient, IoredisConnection {
   readonly messages: Message[] = [];
   #onReady: (() => void) | undefined;
 
-  constructor(readonly node: ModelNode) {}
+  constructor(readonly node: LuaNode) {}
 
   duplicate(): IoredisConnection {
     return this;
@@ -96,7 +96,7 @@ class Process {
   readonly held: TestGrant[] = [];
   readonly backend: DirectBackend<RedlockBackend>;
 
-  constructor(nodes: readonly ModelNode[], clock: FakeClock) {
+  constructor(nodes: readonly LuaNode[], clock: FakeClock) {
     this.lines = nodes.map((node) => new Line(node));
     const provider = new RedlockLockProvider({ nodes: this.lines.map((client) => ({ client })), maxLease: '1h' });
     this.backend = direct(provider.createBackend(contextFor([], { clock })) as RedlockBackend);
@@ -116,13 +116,10 @@ export interface Played {
   readonly losses: number;
 }
 
-/** Plays the story on real backends, and reports how the tokens went. */
-export async function play(
-  { skews, steps }: Story,
-  traits: Partial<Pick<ModelNode, 'isCredulous' | 'comparesLast'>> = {},
-): Promise<Played> {
+/** Plays the story on real backends, and reports how the tokens went. @param script which the nodes run */
+export async function play({ skews, steps }: Story, script?: string): Promise<Played> {
   const clock = new FakeClock();
-  const nodes = skews.map((skew) => Object.assign(new ModelNode(() => clock.wallTime() + skew), traits));
+  const nodes = skews.map((skew) => new LuaNode(() => clock.wallTime() + skew, script));
   const processes = await Promise.all(Array.from({ length: PROCESSES }, () => new Process(nodes, clock).start()));
   const highest = new Map<string, bigint>();
   const violations: string[] = [];

@@ -5,7 +5,7 @@ import { RedlockLockProvider } from '../../lib/providers/redlock/index.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { direct, type TestGrant } from '../direct-backend.js';
 import { contextFor, granted, RELEASE, request } from '../redis/seam.js';
-import { ModelNode } from './model-node.js';
+import { LuaNode } from './lua-node.js';
 
 const ORDER = new RedlockKeyLayout('lock').lockOf('order');
 
@@ -21,7 +21,7 @@ class SlowWire extends EventEmitter implements IoredisClient, IoredisConnection 
   readonly unanswered: Sent[] = [];
   readonly #replies: unknown[] = [];
 
-  constructor(readonly node: ModelNode) {
+  constructor(readonly node: LuaNode) {
     super();
   }
 
@@ -76,13 +76,12 @@ const settled = () => new Promise((resolve) => setImmediate(resolve));
 /** A request that was refused by two nodes, was granted their votes in its second round, and has asked a slow node for two votes. */
 async function started() {
   const clock = new FakeClock();
-  const wires = [0, 1, 2].map(() => new SlowWire(new ModelNode(() => clock.wallTime())));
+  const wires = [0, 1, 2].map(() => new SlowWire(new LuaNode(() => clock.wallTime())));
   const [first, second, slow] = wires as [SlowWire, SlowWire, SlowWire];
   const provider = new RedlockLockProvider({ nodes: wires.map((client) => ({ client })), maxLease: '1h' });
   const backend = direct(provider.createBackend(contextFor([], { clock })));
   await backend.connect();
-  const other = { text: 'x'.repeat(60), until: Infinity };
-  for (const { node } of wires) node.votes.set(ORDER, other);
+  for (const { node } of wires) node.call('set', ORDER, 'x'.repeat(60));
   const asked = backend.acquire(request('order', { lease: 600_000 }));
   const answerOthers = async () => {
     await settled();
@@ -90,7 +89,7 @@ async function started() {
     await settled();
   };
   await answerOthers();
-  for (const { node } of [first, second]) node.votes.delete(ORDER);
+  for (const { node } of [first, second]) node.call('del', ORDER);
   await answerOthers();
   const grant = async (): Promise<TestGrant> => {
     await answerOthers();
@@ -123,29 +122,29 @@ describe('a node that is slow, whose connection is lost', () => {
     // It reads the first round now, and the lock is free before it reads the second.
     firstRound[0]!.resolve(slow.node.run(firstRound[0]!.args));
     await settled();
-    slow.node.votes.delete(ORDER);
+    slow.node.call('del', ORDER);
     const held = await grant();
     slow.execute();
-    expect(slow.node.standing).toBe(1);
+    expect(slow.node.has(ORDER)).toBe(true);
     slow.cut()();
     await settled();
     await release(held);
     await restore();
-    expect(slow.node.standing).toBe(0);
+    expect(slow.node.has(ORDER)).toBe(false);
   });
 
   it('has no vote after the release, where the clean-up of an earlier round fails after the release', async () => {
     const { slow, secondRound, grant, release, restore } = await started();
     await secondRound();
-    slow.node.votes.delete(ORDER);
+    slow.node.call('del', ORDER);
     const held = await grant();
     slow.execute();
-    expect(slow.node.standing).toBe(1);
+    expect(slow.node.has(ORDER)).toBe(true);
     const fail = slow.cut();
     await release(held);
     fail();
     await settled();
     await restore();
-    expect(slow.node.standing).toBe(0);
+    expect(slow.node.has(ORDER)).toBe(false);
   });
 });

@@ -8,7 +8,7 @@ import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { direct } from '../direct-backend.js';
 import { contextFor, granted, request } from '../redis/seam.js';
 import { Line } from './interleaved-quorum.js';
-import { ModelNode } from './model-node.js';
+import { LuaNode } from './lua-node.js';
 
 const TIMEOUT = 500;
 
@@ -87,7 +87,7 @@ describe('a poll of five nodes', () => {
 describe('a node that is silent', () => {
   it('is asked last, so that it does not delay those that answer', async () => {
     const clock = new FakeClock();
-    const lines = [0, 1, 2].map(() => new Line(new ModelNode(() => clock.wallTime())));
+    const lines = [0, 1, 2].map(() => new Line(new LuaNode(() => clock.wallTime())));
     const provider = new RedlockLockProvider({ nodes: lines.map((client) => ({ client })), maxLease: '1h' });
     const backend = direct(provider.createBackend(contextFor([], { clock })));
     await backend.connect();

@@ -2,8 +2,8 @@ import { Dice } from './dice.js';
 import type { Judge } from './judge.js';
 import { migrate, promote, rejoin } from './migration.js';
 import type { Link, Network, WorldServer } from './network.js';
-import type { Fault, FaultKind, Plan } from './plan.js';
-import type { Effect } from './redis-model.js';
+import { type Fault, type FaultKind, longestHold, type Plan } from './plan.js';
+import { type Effect, isLock } from './redis-model.js';
 import { bucketOf } from './slot-map.js';
 import type { Story } from './story.js';
 import type { Timeline } from './timeline.js';
@@ -28,6 +28,16 @@ const RESTARTS_WITHIN = 10;
 const OF_ONE_PROCESS: ReadonlySet<FaultKind> = new Set<FaultKind>([
   ...(['cut', 'reset', 'stall', 'late-replies', 'late-messages', 'pause', 'crash', 'wall-clock'] as const),
   ...(['at-lose-reply', 'at-late-reply', 'at-crash', 'at-pause'] as const),
+]);
+
+/** The faults that hit a connection of one process. */
+const OF_ONE_CONNECTION: ReadonlySet<FaultKind> = new Set<FaultKind>([
+  ...(['stall', 'late-replies', 'cut-node', 'at-lose-reply', 'at-late-reply'] as const),
+]);
+
+/** The faults that hit one server. */
+const OF_ONE_SERVER: ReadonlySet<FaultKind> = new Set<FaultKind>([
+  ...(['server-pause', 'restart', 'restart-empty', 'script-flush', 'flush', 'evict', 'at-restart-empty'] as const),
 ]);
 
 /** Lets the faults of a plan happen. */
@@ -73,12 +83,16 @@ export class FaultInjector {
     const until = timeline.now + fault.lasts;
     const dice = new Dice(fault.choice);
     const links = network.linksOf(machine);
-    const link = links.length > 0 ? dice.pick(links) : undefined;
-    this.#tell(fault, process.place, `process ${process.number}`, link);
     const server = this.#serverFor(fault);
+    const isAtNode = (each: Link) => each.server === server;
+    const link = this.plan.redlock ? links.find(isAtNode) : links.length > 0 ? dice.pick(links) : undefined;
+    this.#tell(fault, process.place, `process ${process.number}`, link);
     switch (fault.kind) {
       case 'cut':
         network.cutUntil.set(machine, Math.max(until, network.cutUntil.get(machine) ?? 0));
+        break;
+      case 'cut-node':
+        server.cutFrom.set(machine, Math.max(until, server.cutFrom.get(machine) ?? 0));
         break;
       case 'reset':
         for (const each of links) if (dice.chance(0.7)) each.breakOff('read ECONNRESET');
@@ -118,23 +132,21 @@ export class FaultInjector {
     switch (fault.kind) {
       case 'restart':
       case 'restart-empty':
-        server.endLinks('The server was restarted.');
-        server.downUntil = this.timeline.now + RESTARTS_WITHIN + fault.lasts;
-        server.model.restart(fault.kind === 'restart');
-        if (fault.kind === 'restart-empty') this.judge.lostData();
+        this.#restart(server, fault);
         break;
       case 'script-flush':
         server.model.flushScripts();
         break;
       case 'flush':
+        this.judge.lostDataOf(server.model);
         server.model.flush();
-        this.judge.lostData();
         break;
       case 'evict': {
-        const locks = server.model.keys().filter((key) => key.includes('}:'));
+        const locks = server.model.keys().filter(isLock);
         if (locks.length === 0) break;
-        server.model.evict(dice.pick(locks));
-        this.judge.lostData();
+        const lock = dice.pick(locks);
+        this.judge.lostDataOf(server.model, lock);
+        server.model.evict(lock);
         break;
       }
       case 'switch':
@@ -151,7 +163,15 @@ export class FaultInjector {
     }
   }
 
-  /** The server that is hit; in a Cluster one of the masters. */
+  #restart(server: WorldServer, { kind, lasts }: Fault): void {
+    const keepsData = kind === 'restart';
+    if (!keepsData) this.judge.lostDataOf(server.model);
+    server.endLinks('The server was restarted.');
+    server.downUntil = this.timeline.now + RESTARTS_WITHIN + lasts;
+    server.model.restart(keepsData);
+  }
+
+  /** The server that is hit: one of the masters in a Cluster, or of independent nodes. */
   #serverFor({ choice }: Fault): WorldServer {
     const { masters } = this.network;
     return masters[choice % masters.length] as WorldServer;
@@ -203,7 +223,8 @@ export class FaultInjector {
   }
 
   #strike(link: Link, effects: ReadonlySet<Effect>, command: readonly string[]): void {
-    const place = this.#armed.findIndex(({ point }) => effects.has(point));
+    const isHere = (fault: Fault) => !this.plan.redlock || this.#serverFor(fault) === link.server;
+    const place = this.#armed.findIndex((fault) => effects.has(fault.point) && isHere(fault));
     const [fault] = place < 0 ? [] : this.#armed.splice(place, 1);
     const process = this.fleet.processes.find(({ machine }) => machine === link.machine);
     if (fault === undefined || process === undefined || process.machine.isDead) return;
@@ -232,6 +253,9 @@ export class FaultInjector {
         // The counter, in the bucket of the lock that the script has just changed.
         this.#migrate(bucketOf(command[3] ?? ''), fault, new Dice(fault.choice));
         break;
+      case 'at-restart-empty':
+        this.#restart(link.server, fault);
+        break;
       case 'at-late-messages':
         for (const each of subscribers) each.toClient.heldUntil = until;
         break;
@@ -245,24 +269,25 @@ export class FaultInjector {
     process.machine.isDead = true;
     for (const link of this.network.linksOf(process.machine)) link.breakOff('The process has crashed.');
     this.judge.crashed(process.place);
-    this.judge.orphaned(this.timeline.now + this.#longest);
+    this.judge.orphaned(this.timeline.now + longestHold(this.plan.habits));
     this.timeline.in(downFor, () => {
       this.fleet.boot(process.place);
     });
   }
 
-  /** For how long a process may have a lock that does not answer any more, in ms. */
-  get #longest(): number {
-    const { leases, minHolds, minHold, extend } = this.plan.habits;
-    return Math.max(...leases) * (extend > 0 ? 2 : 1) + (minHold > 0 ? Math.max(...minHolds) : 0);
-  }
-
-  #tell({ kind, lasts }: Fault, place: number, whom: string, link?: Link): void {
+  #tell(fault: Fault, place: number, whom: string, link?: Link): void {
+    const { kind, lasts } = fault;
+    const { redlock, habits } = this.plan;
     this.count += 1;
     // A silent connection for commands is soon given up for another one. That of the messages is not, while none is missed.
     const isReplaced = (kind === 'stall' || kind === 'late-replies') && link?.isSubscriber !== true;
     const until = this.timeline.now + (isReplaced ? Math.min(lasts, 3 * this.plan.commandTimeout) : lasts);
-    if (OF_ONE_PROCESS.has(kind)) this.judge.troubled(place, until, this.#longest);
+    const isOfConnection = OF_ONE_CONNECTION.has(kind);
+    if (redlock && (isOfConnection || OF_ONE_SERVER.has(kind))) {
+      const probation = redlock.delayedRestart && !isOfConnection ? redlock.maxLease : 0;
+      const node = this.network.servers.indexOf(this.#serverFor(fault));
+      this.judge.nodeHit(node, until + longestHold(habits) + probation, isOfConnection ? place : undefined);
+    } else if (OF_ONE_PROCESS.has(kind)) this.judge.troubled(place, until, longestHold(habits));
     else this.judge.disturbed(until);
     this.story.note(`FAULT ${kind} for ${lasts.toFixed(0)} ms: ${whom}`);
   }

@@ -4,6 +4,7 @@ import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { DeadlockJudge } from './deadlock-judge.js';
 import type { JobJudge } from './job-judge.js';
 import { EPOCH, type Machine } from './machine.js';
+import type { QuorumJudge } from './quorum-judge.js';
 import type { RedisModel } from './redis-model.js';
 import { ServerJudge } from './server-judge.js';
 import type { Timeline } from './timeline.js';
@@ -11,6 +12,8 @@ import type { Timeline } from './timeline.js';
 /** What a caller asks for. */
 export interface Terms {
   readonly place: number;
+  /** The number of its process. */
+  readonly process: number;
   readonly machine: Machine;
   readonly keys: readonly string[];
   readonly mode: LockMode;
@@ -28,6 +31,8 @@ export interface Call extends Terms {
   readonly name: string;
   readonly startedAt: number;
   enteredAt: number | undefined;
+  /** The holder that independent nodes vote for. */
+  holder: string | undefined;
   lock: Lock | undefined;
   /** The signal of the lock has called its listener. */
   isTold: boolean;
@@ -40,6 +45,8 @@ export interface Call extends Terms {
   isReported: boolean;
   /** When its signal aborted. */
   abortedAt: number | undefined;
+  /** When another caller got its lock, because the server has forgotten it. */
+  replacedAt: number | undefined;
   /** The call in which it is nested. */
   readonly outer: Call | undefined;
 }
@@ -49,6 +56,7 @@ export function newCall(terms: Terms, name: string, startedAt: number, outer?: C
     ...{ ...terms, name, startedAt, outer },
     ...{ enteredAt: undefined, lock: undefined, isTold: false, longest: terms.lease, shortest: terms.lease },
     ...{ lapsedAt: undefined, isLost: false, isReported: false, abortedAt: undefined },
+    ...{ holder: undefined, replacedAt: undefined },
   };
 }
 
@@ -73,11 +81,14 @@ export interface JudgedFleet {
   readonly jobs: JobJudge | undefined;
   /** No server keeps locks. */
   readonly isInMemory: boolean;
+  /** Independent nodes keep the locks. */
+  readonly quorum: QuorumJudge | undefined;
 }
 
 /** What is retained after its task. */
 interface Retained {
   readonly key: string;
+  readonly holder: string;
   readonly mode: LockMode;
   /** At the earliest. */
   readonly grantedAt: number;
@@ -89,6 +100,8 @@ interface Retained {
 
 /** Tokens may be this much larger than the server's clock, in ms: a handoff reserves tokens for a cohort, and each has its own µs. */
 const AHEAD = 5;
+/** How much faster than true time the clock of a node may be that retains a key. */
+const DRIFT = 0.01;
 const COHORT = 64n;
 const LAYOUT = new KeyLayout('lock');
 /** How late a timer of a process may be noticed. */
@@ -116,7 +129,8 @@ export class Judge {
   readonly #deadlocks = new DeadlockJudge(this.#calls, (violation) => {
     this.report(violation);
   });
-  readonly #server: ServerJudge;
+  /** Independent nodes have no queue. */
+  readonly #server: ServerJudge | undefined;
   #isOver = false;
 
   constructor(
@@ -125,6 +139,7 @@ export class Judge {
     private readonly bounds: Bounds,
     private readonly fleet: JudgedFleet,
   ) {
+    if (fleet.quorum) return;
     this.#server = new ServerJudge(modelOf, (violation) => {
       this.report(violation);
     });
@@ -164,28 +179,53 @@ export class Judge {
   troubled(place: number, until: number, longest: number): void {
     const { now } = this.timeline;
     this.#troubled.set(place, Math.max(until + this.bounds.recovery, this.#troubled.get(place) ?? 0));
-    this.orphaned(Math.min(until, now + longest));
+    // A node keeps the vote of a connection that has ended until the end of its lease.
+    this.orphaned(this.fleet.quorum ? until + longest : Math.min(until, now + longest));
     // What was sent before is executed then, and undone.
     this.timeline.at(until, () => {
       this.disturbed(until);
     });
   }
 
+  /** A node is hit, for one process or all. A minority of them may be hit, and nobody notices. */
+  nodeHit(index: number, until: number, place?: number): void {
+    this.fleet.quorum?.hit(index, this.timeline.now, until + this.bounds.recovery, place);
+  }
+
+  /** So many nodes are hit that this process, or each one, has no majority. */
+  withoutMajority(until: number, place: number | undefined): void {
+    if (place === undefined) this.disturbed(until);
+    else this.#troubled.set(place, Math.max(until, this.#troubled.get(place) ?? 0));
+  }
+
   orphaned(until: number): void {
     this.#orphanedUntil = Math.max(this.#orphanedUntil, until);
+  }
+
+  /** A node is about to lose this key, or everything. */
+  lostDataOf(node: RedisModel, key?: string): void {
+    const { quorum } = this.fleet;
+    if (quorum === undefined) {
+      this.lostData();
+      return;
+    }
+    // Only the clocks of the nodes are left, and they may be wrong.
+    if (!quorum.loses(node, this.timeline.now, key)) this.#tokens.clear();
+    const kept = this.#retained.filter((each) => !quorum.isForgiving || quorum.isRetained(each.holder, each.key, node));
+    this.#retained.splice(0, this.#retained.length, ...kept);
   }
 
   /** The server has forgotten locks. */
   lostData(): void {
     this.#lostAt = this.timeline.now;
     this.#retained.length = 0;
-    this.#server.lostData(this.timeline.now);
+    this.#server?.lostData(this.timeline.now);
     this.fleet.jobs?.lostData();
   }
 
   /** The server has executed a call of the script, of this process. */
   executed(process: number, locks: readonly string[]): void {
-    this.#server.executed(process, locks, this.timeline.now);
+    this.#server?.executed(process, locks, this.timeline.now);
     this.fleet.jobs?.executed();
   }
 
@@ -200,6 +240,7 @@ export class Judge {
       call.isTold = true;
     });
     call.enteredAt = this.timeline.now;
+    call.holder = this.fleet.quorum?.holderOf(call.process, call.keys[0] ?? '');
     if (!call.isQuiet && !lock.isHeld()) this.report(`${call.name} begins its task without ${call.keys.join()}`);
     this.#checkOrder(call);
     for (const key of call.keys) {
@@ -256,17 +297,25 @@ export class Judge {
 
   /** Whether the call holds this key by a grant that the server has forgotten, and need not know that yet. */
   #isExcused(call: Call, key: string): boolean {
-    if (this.#lostAt === -Infinity || call.lock === undefined) return false;
+    if (call.lock === undefined) return false;
+    const { quorum } = this.fleet;
+    if (quorum) return quorum.isBroken(call.holder ?? '', call.longest, this.timeline.now);
+    if (this.#lostAt === -Infinity) return false;
     const grantedAt = grantedAtOf(call.lock, key) ?? call.startedAt;
     return grantedAt <= this.#lostAt + AHEAD && this.timeline.now <= this.#lostAt + call.longest;
   }
 
   #checkEntry(call: Call, lock: Lock, key: string): void {
-    const others = [...this.#holdersOf(key)].filter(
-      (other) =>
-        !other.machine.isDead && this.#counts(other, key) && !this.#isExcused(other, key) && !isOuter(other, call),
+    const isForgiving = this.fleet.quorum?.isForgiving ?? true;
+    const holders = [...this.#holdersOf(key)].filter(
+      (other) => !other.machine.isDead && this.#counts(other, key) && !isOuter(other, call),
     );
-    if (this.#isExcused(call, key)) return;
+    const others = holders.filter((other) => !isForgiving || !this.#isExcused(other, key));
+    for (const other of holders) {
+      const isExclusive = call.mode === 'exclusive' || other.mode === 'exclusive';
+      if (isExclusive && !others.includes(other)) other.replacedAt ??= this.timeline.now;
+    }
+    if (isForgiving && this.#isExcused(call, key)) return;
     if (call.mode === 'limited') {
       if (others.length >= call.limit) this.report(`${others.length + 1} hold "${key}", whose limit is ${call.limit}`);
     } else {
@@ -308,6 +357,9 @@ export class Judge {
   #checkToken(call: Call, lock: Lock, key: string): void {
     const token = lock.fencingTokens.get(key);
     if (call.mode === 'limited') return;
+    const { quorum } = this.fleet;
+    // It was being granted while a node lost its counter.
+    if (quorum && quorum.requestedAt(call.holder ?? '') <= quorum.tokensLostAt) return;
     if (token === undefined || token === null) {
       this.report(`${call.name} got "${key}" without a token`);
       return;
@@ -320,7 +372,8 @@ export class Judge {
   }
 
   #checkRetained(call: Call, lock: Lock, key: string): void {
-    const grantedAt = grantedAtOf(lock, key);
+    // A node may vote long after its vote was requested.
+    const grantedAt = this.fleet.quorum ? this.timeline.now : grantedAtOf(lock, key);
     if (grantedAt === undefined) return;
     for (const retained of this.#retained) {
       if (retained.key !== key || (retained.mode === 'shared' && call.mode === 'shared')) continue;
@@ -332,14 +385,18 @@ export class Judge {
     }
   }
 
-  #retain({ minHold, keys, mode, lock, startedAt, enteredAt = this.timeline.now }: Call): void {
+  #retain(call: Call): void {
+    const { minHold, keys, holder = '', mode, lock, startedAt, enteredAt = this.timeline.now } = call;
+    const { quorum } = this.fleet;
     if (minHold === 0 || lock === undefined) return;
     for (const key of keys) {
       // Readers have the token of the first of them.
-      const grantedAt = Math.max(startedAt, grantedAtOf(lock, key) ?? startedAt);
+      const grantedAt = Math.max(startedAt, quorum?.requestedAt(holder) ?? grantedAtOf(lock, key) ?? startedAt);
       // What the server has forgotten, it does not retain.
-      if (grantedAt <= this.#lostAt + AHEAD) continue;
-      this.#retained.push({ key, mode, grantedAt, until: grantedAt + minHold, freeAt: enteredAt + minHold });
+      const isLost = quorum ? !quorum.hasMajority(holder, key) : grantedAt <= this.#lostAt + AHEAD;
+      if (isLost) continue;
+      const until = grantedAt + (quorum ? (1 - DRIFT) * minHold : minHold);
+      this.#retained.push({ key, holder, mode, grantedAt, until, freeAt: enteredAt + minHold });
     }
   }
 
@@ -361,8 +418,9 @@ export class Judge {
     };
     for (const key of keys) {
       this.#lookAtKey(key, now);
-      this.#server.look(key, now, isHealthy, this.bounds.handoff);
+      this.#server?.look(key, now, isHealthy, this.bounds.handoff);
     }
+    this.#lookAtNodes(now, healthySince);
     for (const key of this.#idleSince.keys()) if (!keys.has(key)) this.#idleSince.delete(key);
   }
 
@@ -372,6 +430,7 @@ export class Judge {
     const isOver = now - enteredAt > 1.01 * maxHold || (isQuiet ? missing !== undefined : !lock.isHeld());
     if (!isQuiet && !isOver && missing !== undefined) this.#blame(call, missing);
     if (isQuiet ? isTold : isOver) this.#loses(call);
+    if (!isQuiet && !isOver && now > (call.replacedAt ?? Infinity) + (1 + DRIFT) * call.longest) this.#comesBack(call);
     // A process that is paused cannot report, and one that was paused needs a moment.
     if (call.machine.isPaused || isTold || !isOver) call.lapsedAt = undefined;
     else call.lapsedAt ??= now;
@@ -387,9 +446,17 @@ export class Judge {
     this.report(`${call.name} counts on "${key}", which the server does not keep for it`);
   }
 
+  #comesBack(call: Call): void {
+    if (call.isReported) return;
+    call.isReported = true;
+    this.report(`${call.name} still counts on ${call.keys.join()}, which another caller has got since`);
+  }
+
   /** Whether the server keeps the lock for this holder: a key of that name has its token. */
   #hasRecord(call: Call, lock: Lock, key: string): boolean {
     if (this.fleet.isInMemory) return true;
+    const { quorum } = this.fleet;
+    if (quorum) return quorum.hasMajority(call.holder ?? '', key);
     const name = LAYOUT.lockOf(key);
     const text = this.modelOf(name).textAt(name);
     if (text === undefined) return false;
@@ -397,8 +464,13 @@ export class Judge {
     if (call.mode === 'limited' || token === undefined || token === null) return true;
     const kept = /\d{16}/.exec(text)?.[0];
     if (kept === undefined) return false;
-    const ahead = BigInt(kept) - token;
-    return call.mode === 'shared' ? ahead === 0n : ahead >= 0n && ahead < COHORT;
+    return call.mode === 'shared' ? BigInt(kept) === token : isBehind(token, BigInt(kept));
+  }
+
+  #lookAtNodes(now: number, healthySince: number): void {
+    const isCalled = (process: number, key: string) =>
+      [...this.#calls].some((call) => call.process === process && call.keys.includes(key));
+    this.fleet.quorum?.look(now, now > healthySince, isCalled, this.bounds.handoff);
   }
 
   #lookAtWaiter(call: Call, now: number): void {
@@ -443,6 +515,11 @@ export class Judge {
     this.report(`"${key}" is free for ${(now - since).toFixed(0)} ms, and not given to ${waiting.join()}`);
     this.#idleSince.set(key, Infinity);
   }
+}
+
+/** Whether a token is of the block whose last one the server keeps. */
+function isBehind(token: bigint, kept: bigint): boolean {
+  return kept >= token && kept - token < COHORT;
 }
 
 /** Whether it waits in the one queue of its key. */

@@ -14,6 +14,7 @@ const USAGE = `usage: npm run simulate -- [options]
   --seeds 100     so many seeds
   --theme name    only runs of this theme of test/world/themes.ts, such as failovers
   --cluster       only runs with a Redis Cluster
+  --redlock       only runs with the independent nodes of Redlock
   --plan file     runs the plans in this file, such as test/world/corpus.json, and not seeds
   --tell          prints all that happens
   --stop          ends at the first seed with a violation, and does not make it smaller
@@ -27,6 +28,7 @@ const { values: options } = parseArgs({
     seeds: { type: 'string' },
     theme: { type: 'string' },
     cluster: { type: 'boolean', default: false },
+    redlock: { type: 'boolean', default: false },
     plan: { type: 'string' },
     tell: { type: 'boolean', default: false },
     stop: { type: 'boolean', default: false },
@@ -75,7 +77,8 @@ function* plans(): Generator<Plan> {
   if (options.seed === undefined) console.log(`from seed ${seed}`);
   for (let next = 0; next < most; next += 1) {
     if (simulated >= Number(hours ?? Infinity) * HOUR || cpuSeconds() >= Number(seconds ?? Infinity)) return;
-    yield planOf(Number(seed) + next, options.theme, options.cluster);
+    const where = options.cluster ? 'cluster' : options.redlock ? 'redlock' : undefined;
+    yield planOf(Number(seed) + next, options.theme, where);
   }
 }
 

@@ -22,6 +22,8 @@ export class WorldServer {
   /** Until when it accepts no connection. */
   downUntil = 0;
   readonly links = new Set<Link>();
+  /** Until when a machine is cut off from it alone. */
+  readonly cutFrom = new Map<Machine, number>();
 
   constructor(readonly model: RedisModel) {}
 
@@ -39,13 +41,17 @@ export const FIRST_PORT = 7_000;
 
 /** The network between the machines and the servers. */
 export class Network {
-  /** All servers. Connections lead to the last one, except in a Cluster, where they lead to a port. */
+  /** All servers. Connections lead to the last one, except in a Cluster and to independent nodes, where they lead to a port. */
   readonly servers: WorldServer[] = [];
   /** In a Cluster: which servers own the slots, and which slots migrate. */
   slots: SlotMap | undefined;
+  /** The servers are the nodes of Redlock. */
+  areIndependent = false;
   /** Until when a machine is cut off, in true time. */
   readonly cutUntil = new Map<Machine, number>();
   slowUntil = 0;
+  /** Called for each command when a client sends it. */
+  onSent: (machine: Machine, command: readonly string[]) => void = () => undefined;
   onExecuted: Strike = () => undefined;
   /** Called for each command that was executed, for the story. */
   onCommand: (link: Link, command: readonly string[], reply: Reply) => void = () => undefined;
@@ -75,8 +81,9 @@ export class Network {
     return FIRST_PORT + this.servers.indexOf(server);
   }
 
-  /** The masters of the Cluster; outside of one the server to which connections lead. */
+  /** The masters of the Cluster, or the nodes; otherwise the server to which connections lead. */
   get masters(): WorldServer[] {
+    if (this.areIndependent) return this.servers;
     return this.slots ? this.servers.filter(({ model }) => !model.isReplica) : [this.server];
   }
 
@@ -168,7 +175,7 @@ export class Link implements ModelClient {
   ) {
     this.id = network.nextLinkId();
     this.server = this.#reached;
-    const wire = () => network.cutUntil.get(machine) ?? 0;
+    const wire = () => Math.max(network.cutUntil.get(machine) ?? 0, this.server.cutFrom.get(machine) ?? 0);
     this.toServer = new Pipe(network, () => Math.max(wire(), this.server.pausedUntil));
     this.toClient = new Pipe(network, wire);
   }
@@ -207,6 +214,7 @@ export class Link implements ModelClient {
 
   request(command: readonly string[], onReply: (reply: Reply) => void): void {
     const { model, links } = this.server;
+    this.network.onSent(this.machine, command);
     this.toServer.send(() => {
       if (this.#isBroken || !links.has(this)) return;
       if (command[0] === 'subscribe') this.#messages = 'message';
@@ -286,7 +294,7 @@ export class Link implements ModelClient {
 type Settle = (error: Error | undefined, reply?: Reply) => void;
 
 interface ClientOptions {
-  /** Of a node of a Cluster. */
+  /** Of a node of a Cluster, or of an independent one. */
   readonly port?: number;
   readonly disconnectTimeout?: number;
   readonly retryStrategy?: (times: number) => number;

@@ -20,13 +20,15 @@ export type FaultKind =
   | 'evict'
   | 'switch'
   | 'migrate'
+  | 'cut-node'
   | 'at-lose-reply'
   | 'at-late-reply'
   | 'at-crash'
   | 'at-pause'
   | 'at-lose-messages'
   | 'at-late-messages'
-  | 'at-migrate';
+  | 'at-migrate'
+  | 'at-restart-empty';
 
 export interface Fault {
   readonly kind: FaultKind;
@@ -78,6 +80,16 @@ export interface PlannedRecipes {
   readonly term: number;
 }
 
+/** The independent nodes of Redlock. */
+export interface PlannedRedlock {
+  readonly nodes: 3 | 5;
+  /** The longest lease, in ms. */
+  readonly maxLease: number;
+  readonly delayedRestart: boolean;
+  /** By how many ms the wall clocks of the nodes may be wrong. */
+  readonly skew: number;
+}
+
 /** All that a seed decides before the run. It can be stored, and made smaller. */
 export interface Plan {
   readonly seed: number;
@@ -97,4 +109,11 @@ export interface Plan {
   readonly isInMemory?: boolean | undefined;
   /** The locks are on a Cluster of so many masters, and not on one server. */
   readonly masters?: number | undefined;
+  /** The locks are on independent nodes, and not on one server. */
+  readonly redlock?: PlannedRedlock | undefined;
+}
+
+/** For how long a process may have a lock that does not answer any more, in ms. */
+export function longestHold({ leases, minHolds, minHold, extend }: Habits): number {
+  return Math.max(...leases) * (extend > 0 ? 2 : 1) + (minHold > 0 ? Math.max(...minHolds) : 0);
 }

@@ -101,7 +101,17 @@ export class Recipes {
     signal = lock.signal,
   ): Promise<void> {
     const { lease } = this.plan;
-    const terms = { place, machine, keys: [key], mode: 'exclusive', limit: 1, lease, minHold: 0, wait: 0 } as const;
+    const terms = {
+      place,
+      process: number,
+      machine,
+      keys: [key],
+      mode: 'exclusive',
+      limit: 1,
+      lease,
+      minHold: 0,
+      wait: 0,
+    } as const;
     const call = newCall(
       { ...terms, maxHold: Infinity, isQuiet: false },
       `the ${key} of process ${number}`,

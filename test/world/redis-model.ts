@@ -38,17 +38,20 @@ export class RedisModel {
   readonly #data = new Map<string, Entry>();
   readonly #scripts = new Map<string, string>();
   readonly #subscribers = new Map<string, Set<ModelClient>>();
+  #starts = 1;
   /** The time of the command that is executed, in µs. */
   #micros = 0;
 
   /**
    * @param clock the server's wall clock, in ms since the epoch
    * @param slots for a master of a Cluster
+   * @param name of the server in its run id
    */
   constructor(
     private readonly engine: LuaEngine,
     private readonly clock: () => number,
     readonly slots?: SlotMap,
+    private readonly name = 'server',
   ) {}
 
   /** Executes a command of a client. An error is answered as one. */
@@ -85,6 +88,7 @@ export class RedisModel {
 
   /** Ends what a restart ends. */
   restart(keepsData: boolean): void {
+    this.#starts += 1;
     this.#scripts.clear();
     if (!keepsData) this.#data.clear();
   }
@@ -142,6 +146,12 @@ export class RedisModel {
     this.#micros = Math.floor(this.clock() * 1_000);
     const entry = this.#entry(key);
     return entry?.type === 'string' ? entry.text : undefined;
+  }
+
+  /** For how many ms a key lasts. */
+  leftAt(key: string): number {
+    this.#micros = Math.floor(this.clock() * 1_000);
+    return this.#timeLeft(key);
   }
 
   /** The members of a sorted set, from the lowest score on. */
@@ -222,6 +232,8 @@ export class RedisModel {
       case 'PING':
         return 'PONG';
       case 'INFO':
+        if (key === 'server')
+          return `redis_version:7.0.15\r\nredis_mode:standalone\r\nrun_id:${this.name}x${this.#starts}\r\n`;
         return `redis_version:7.0.15\r\ncluster_enabled:${this.slots ? 1 : 0}\r\nrole:${this.isReplica ? 'slave' : 'master'}\r\n`;
       default:
         return this.#sortedSet(name, key, args);
@@ -277,6 +289,7 @@ export class RedisModel {
     let expiresAt = Infinity;
     let keepsExpiry = false;
     let answersOld = false;
+    let isNew = false;
     for (let index = 0; index < options.length; index += 1) {
       const option = options[index]?.toUpperCase();
       if (option === 'PX') {
@@ -286,9 +299,11 @@ export class RedisModel {
         expiresAt = this.#time + duration;
       } else if (option === 'KEEPTTL') keepsExpiry = true;
       else if (option === 'GET') answersOld = true;
+      else if (option === 'NX') isNew = true;
       else return replyError('ERR syntax error');
     }
     const old = answersOld ? this.#text(key) : this.#entry(key);
+    if (isNew && old) return null;
     this.#data.set(key, { type: 'string', text, expiresAt: keepsExpiry && old ? old.expiresAt : expiresAt });
     this.#touched('written', key);
     return answersOld ? (old?.type === 'string' ? old.text : null) : OK;
@@ -381,8 +396,13 @@ export class RedisModel {
 
   /** Counters, records and names are no locks. */
   #touched(effect: Effect, key: string): void {
-    if (key.includes('}:')) this.effects.add(effect);
+    if (isLock(key)) this.effects.add(effect);
   }
+}
+
+/** Whether a key is a lock, or the vote of a Redlock node for one. */
+export function isLock(key: string): boolean {
+  return key.includes('}:') || key.startsWith('lock:redlock:');
 }
 
 /** The keys of a command, or its sharded channel. Channels of other commands have no slot. */

@@ -1,7 +1,7 @@
 import { Dice } from './dice.js';
 import { callersOf, POINTS, repeated } from './draw.js';
 import type { CallKind, Fault, FaultKind, Habits, Plan } from './plan.js';
-import { NESTING, type Theme, THEMES } from './themes.js';
+import { NESTING, REDLOCK, type Theme, THEMES } from './themes.js';
 
 const HARMLESS: readonly FaultKind[] = [
   ...(['cut', 'reset', 'stall', 'late-replies', 'late-messages', 'pause', 'slow', 'server-pause'] as const),
@@ -17,20 +17,27 @@ const ON_CLUSTER = 0.15;
 const AWAY = 10_000;
 /** The share of plans in which callers only nest their locks. */
 const NESTED = 0.04;
+/** The share of plans whose locks are on the independent nodes of Redlock. */
+const ON_REDLOCK = 0.08;
 
 /**
  * Draws a plan. Each seed has its own mix (swarm testing): a run in which everything goes wrong at the same time reaches fewer states than
  * many runs in each of which a few things go wrong often.
  *
  * @param chosen the theme. Default: none, or a theme that the seed decides
- * @param isOnCluster whether the locks are on a Cluster. Default: the seed decides
+ * @param where the locks are. Default: the seed decides
  */
-export function planOf(seed: number, chosen?: string, isOnCluster = false): Plan {
+export function planOf(seed: number, chosen?: string, where?: 'cluster' | 'redlock'): Plan {
   const dice = new Dice(seed, 1);
   const drawn = dice.chance(0.4) ? undefined : dice.pick(Object.keys(THEMES));
   const nestingDice = new Dice(seed, 5);
-  const name = chosen ?? (nestingDice.chance(NESTED) ? nestingDice.pick(Object.keys(NESTING)) : drawn);
-  const theme: Theme | undefined = name === undefined ? undefined : { ...THEMES, ...NESTING }[name];
+  const nested = nestingDice.chance(NESTED) ? nestingDice.pick(Object.keys(NESTING)) : drawn;
+  // With dice of its own that leave the seeds of test/mutants as they are.
+  const redlockDice = new Dice(seed, 35);
+  const isOnRedlock = redlockDice.chance(ON_REDLOCK);
+  const name =
+    chosen ?? (where === 'redlock' || (isOnRedlock && !where) ? redlockDice.pick(Object.keys(REDLOCK)) : nested);
+  const theme: Theme | undefined = name === undefined ? undefined : { ...THEMES, ...NESTING, ...REDLOCK }[name];
   if (name !== undefined && theme === undefined) throw new Error(`There is no theme "${name}".`);
   const lease = dice.pick([300, 600, 1_500, 6_000, 30_000, 30_000]);
   const processes = dice.pick([2, 2, 3, 4]);
@@ -53,7 +60,8 @@ export function planOf(seed: number, chosen?: string, isOnCluster = false): Plan
   // With dice of its own, so that all other choices of a seed stay.
   const clusterDice = new Dice(seed, 4);
   const isDrawn = clusterDice.chance(ON_CLUSTER);
-  return !themed.isInMemory && (isOnCluster || isDrawn) ? onCluster(clusterDice, themed) : themed;
+  const isElsewhere = themed.isInMemory === true || themed.redlock !== undefined;
+  return !isElsewhere && (where === 'cluster' || isDrawn) ? onCluster(clusterDice, themed) : themed;
 }
 
 /** The same on a Cluster, whose slots migrate now and then. */

@@ -1,6 +1,6 @@
 import type { Dice } from './dice.js';
 import { callersOf, repeated } from './draw.js';
-import type { Plan } from './plan.js';
+import { type Fault, type FaultKind, type Habits, longestHold, type Plan } from './plan.js';
 
 export type Theme = (dice: Dice, plan: Plan) => Partial<Plan>;
 
@@ -187,4 +187,111 @@ export const NESTING: Readonly<Record<string, Theme>> = {
   'nested in any order': nesting('nested'),
   /** No cycle can arise, so nobody may be refused. */
   'nested in one order': nesting('ordered'),
+};
+
+/** A fleet on independent nodes, with exclusive locks. Clocks of processes and nodes drift apart by less than 1 %. */
+function onNodes(
+  dice: Dice,
+  { processes, duration }: Plan,
+  habits: Habits,
+  faults: { kinds: readonly FaultKind[]; every: number; lasts: number } | undefined,
+): Partial<Plan> {
+  const nodes = dice.pick([3, 3, 5] as const);
+  const kinds = dice.pick([{ exclusive: 1 }, { exclusive: 2, burst: 1 }, { exclusive: 2, ordered: 1 }]);
+  return {
+    ...{ processes, duration, habits: { ...habits, kinds } },
+    faults: faults ? repeated(dice, faults.kinds, { ...faults, processes, duration }) : [],
+    latency: dice.pick([
+      STEADY,
+      { typical: 0.2, slowShare: 0.02, slow: 10 },
+      { typical: 3, slowShare: 0.02, slow: 10 },
+    ]),
+    drift: dice.pick([0, 0.001, 0.0045]),
+    redlock: {
+      nodes,
+      maxLease: longestHold(habits),
+      delayedRestart: dice.chance(0.4),
+      skew: dice.pick([0, 5_000]),
+    },
+  };
+}
+
+/** What may hit single nodes. */
+const AT_NODES = [
+  ...(['cut-node', 'stall', 'late-replies', 'server-pause', 'restart', 'script-flush'] as const),
+  ...(['at-lose-reply', 'at-late-reply', 'at-restart-empty', 'restart-empty'] as const),
+];
+
+/** The same on independent nodes. They came later, too. */
+export const REDLOCK: Readonly<Record<string, Theme>> = {
+  /** Everything may be hit that a minority or a majority of the nodes depends on. */
+  'nodes and processes fail': (dice, plan) => {
+    const kinds = [...AT_NODES, 'cut', 'reset', 'pause', 'slow', 'crash', 'at-crash', 'at-pause'] as const;
+    const chosen = kinds.filter(() => dice.chance(0.3));
+    return onNodes(
+      dice,
+      plan,
+      { ...plan.habits, leases: [dice.pick([600, 1_500, 6_000])] },
+      chosen.length === 0
+        ? undefined
+        : { kinds: chosen, every: dice.pick([300, 1_000, 3_000, 8_000]), lasts: dice.pick([100, 500, 4_000]) },
+    );
+  },
+  /** One node fails in all ways, which no caller may notice. */
+  'one node fails': (dice, plan) => {
+    const habits = { ...plan.habits, leases: [dice.pick([3_000, 6_000])], maxHold: 0, longTasks: 0.2 };
+    const kinds = AT_NODES.filter(() => dice.chance(0.5));
+    const rates = { kinds: kinds.length > 0 ? kinds : AT_NODES, every: dice.pick([300, 1_500]), lasts: 500 };
+    const drawn = onNodes(dice, plan, habits, rates);
+    const node = dice.whole(3);
+    const { redlock, faults = [] } = drawn;
+    const nodes = redlock?.nodes ?? 3;
+    return {
+      ...drawn,
+      faults: faults.map((fault) => ({ ...fault, choice: fault.choice - (fault.choice % nodes) + node })),
+    };
+  },
+  /** Nodes lose their data in turn, each when the one before it has votes again. Long holds outlast that. */
+  'nodes lose their data in turn': (dice, plan) => {
+    const duration = 100_000;
+    const habits = { ...plan.habits, ...QUIET, leases: [3_000], waits: [20_000], pause: 500, task: 20_000 };
+    const first = dice.whole(5);
+    const faults = [1, 2, 3, 4, 5, 6].map((turn): Fault => ({
+      ...{ kind: 'restart-empty', at: 14_000 * turn, place: 0, lasts: 300, point: 'written', choice: first + turn },
+    }));
+    return { ...onNodes(dice, plan, habits, undefined), duration, keys: 1, faults };
+  },
+  /** A node loses its data just after another one was away, or has lost its data, too. */
+  'two nodes fail': (dice, plan) => {
+    const { processes, duration } = plan;
+    const kinds = dice.pick([['restart-empty'], ['restart-empty'], ['restart'], ['server-pause']] as const);
+    const lasts = kinds[0] === 'restart-empty' ? 100 : 1_500;
+    const pairs = repeated(dice, kinds, { every: 6_000, lasts, processes, duration }).flatMap((fault) => [
+      fault,
+      {
+        ...{ ...fault, kind: dice.pick(['restart-empty', 'at-restart-empty'] as const), lasts: dice.around(100) },
+        ...{ at: fault.at + fault.lasts + dice.around(50), choice: fault.choice + 1 },
+      },
+    ]);
+    const habits = { ...plan.habits, ...QUIET, leases: [3_000], longTasks: 0.3 };
+    return { ...onNodes(dice, plan, habits, undefined), faults: pairs, keys: dice.pick([1, 2, 3]) };
+  },
+  /** Locks change hands faster than clocks count µs, and callers of one process have blocks of tokens. */
+  'fast nodes': (dice, plan) => {
+    const duration = 5;
+    const habits = { ...plan.habits, ...QUIET, leases: [30_000], waits: [20_000], pause: 0, task: 0 };
+    return {
+      ...{ ...onNodes(dice, plan, habits, undefined), duration, processes: 2, callers: callersOf(dice, 2, 8), keys: 2 },
+      latency: { typical: 0.002, slowShare: dice.pick([0, 0.1]), slow: 1 },
+    };
+  },
+  /** Answers of single nodes come after the decision, so that votes count late, are lost and are requested again. */
+  'late votes': (dice, plan) => {
+    const rates = {
+      kinds: ['at-late-reply', 'late-replies', 'stall', 'at-restart-empty'] as const,
+      ...{ every: dice.pick([100, 400]), lasts: dice.pick([20, 150]) },
+    };
+    const habits = { ...plan.habits, leases: [dice.pick([600, 1_500])], longTasks: 0.3 };
+    return { ...onNodes(dice, plan, habits, rates), keys: 1 };
+  },
 };

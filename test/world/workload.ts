@@ -111,7 +111,7 @@ export class Workload {
     // The record of a limited holder does not show which call holds by it.
     const isQuiet = mode !== 'limited' && dice.chance(0.5);
     const call = this.#begin(
-      { place, machine, keys, mode, limit, lease, minHold, maxHold, wait, isQuiet },
+      { place, process: process.number, machine, keys, mode, limit, lease, minHold, maxHold, wait, isQuiet },
       process,
       outer,
     );

@@ -2,6 +2,8 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import type { IoredisClient } from '../../lib/providers/redis/client/ioredis.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/redis-lock-provider.js';
+import { RedlockLockProvider } from '../../lib/providers/redlock/redlock-lock-provider.js';
+import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { clusterClient } from './cluster-client.js';
 import { Dice } from './dice.js';
 import { FaultInjector } from './faults.js';
@@ -10,8 +12,9 @@ import { Judge } from './judge.js';
 import type { LuaEngine, Reply } from './lua-engine.js';
 import { EPOCH, Machine } from './machine.js';
 import { FIRST_PORT, Network, SimulatedConnection, WorldServer } from './network.js';
-import type { Plan } from './plan.js';
-import { RedisModel } from './redis-model.js';
+import type { Plan, PlannedRedlock } from './plan.js';
+import { QuorumJudge } from './quorum-judge.js';
+import { isLock, RedisModel } from './redis-model.js';
 import { Recipes } from './recipes.js';
 import { SlotMap, SLOTS } from './slot-map.js';
 import { Story } from './story.js';
@@ -76,14 +79,16 @@ class World {
     const { latency, commandTimeout, habits, keys, seed } = plan;
     this.#story = new Story(timeline, isTold);
     this.#network = new Network(timeline, new Dice(seed, 2), latency);
-    const { masters } = plan;
+    const { masters, redlock } = plan;
     if (masters !== undefined) {
       this.#network.slots = new SlotMap(
         SLOTS.map((slot) => FIRST_PORT + Math.floor((slot * masters) / 16_384)),
         0,
       );
     }
-    for (let index = 0; index < (masters ?? 1); index += 1) this.#network.servers.push(this.#makeServer());
+    this.#network.areIndependent = redlock !== undefined;
+    const count = masters ?? redlock?.nodes ?? 1;
+    for (let index = 0; index < count; index += 1) this.#network.servers.push(this.#makeServer());
     this.#network.onCommand = (link, command, reply) => {
       const [name = '', , , ...args] = command;
       this.#story.note(`#${link.id} ${name} ${args.join(' ')} → ${inWords(reply)}`);
@@ -97,10 +102,11 @@ class World {
     const typical = latency.typical + latency.slowShare * latency.slow;
     const modelOf = (key: string) => this.#network.modelOf(key);
     const bounds = {
-      handoff: 250 + 12 * typical + 8 * (latency.slowShare > 0 ? latency.slow : 0),
+      // Requests to nodes retry after pauses, and split the votes now and then.
+      handoff: (redlock ? 3_000 : 250) + 12 * typical + 8 * (latency.slowShare > 0 ? latency.slow : 0),
       recovery: 8_000 + 60 * typical,
       provisional: 1_500 + 20 * typical + plan.processes * Math.min(3_000, ...habits.leases),
-      renewable: 500 + 10 * (latency.typical + (latency.slowShare > 0 ? latency.slow : 0)),
+      renewable: (redlock ? 1_500 : 500) + 10 * (latency.typical + (latency.slowShare > 0 ? latency.slow : 0)),
       commandTimeout,
     };
     const report = (violation: string) => {
@@ -114,6 +120,7 @@ class World {
       placeOf: (process) => this.#processes.find(({ number }) => number === process)?.place,
       jobs: plan.recipes && new JobJudge(plan.recipes, allAhead, modelOf, report),
       isInMemory: plan.isInMemory === true,
+      quorum: redlock && this.#quorumJudge(redlock, report),
     });
     if (plan.recipes) this.#recipes = new Recipes(plan.recipes, this.#judge, this.#story, timeline);
     this.#workload = new Workload(habits, keys, this.#judge, this.#story, () => timeline.now);
@@ -153,8 +160,53 @@ class World {
 
   #makeServer(): WorldServer {
     const { slots, servers } = this.#network;
+    const { redlock } = this.plan;
+    if (redlock) return this.#makeNode(redlock, servers.length);
     const own = slots && new SlotMap([...slots.owners], FIRST_PORT + servers.length);
     return new WorldServer(new RedisModel(this.engine, () => EPOCH + this.#timeline.now, own));
+  }
+
+  /** Its wall clock is wrong, and drifts. */
+  #makeNode({ skew }: PlannedRedlock, index: number): WorldServer {
+    const dice = new Dice(this.plan.seed, 7, index);
+    const [error, rate] = [dice.between(-skew, skew), 1 + dice.between(-this.plan.drift, this.plan.drift)];
+    const clock = () => EPOCH + error + this.#timeline.now * rate;
+    return new WorldServer(new RedisModel(this.engine, clock, undefined, `node${index}`));
+  }
+
+  #quorumJudge(redlock: PlannedRedlock, report: (violation: string) => void): QuorumJudge {
+    const judge = new QuorumJudge(
+      this.#network.servers.map(({ model }) => model),
+      redlock,
+      {
+        withoutMajority: (until, place) => {
+          this.#judge.withoutMajority(until, place);
+        },
+        orphaned: (until) => {
+          this.#judge.orphaned(until);
+        },
+        report,
+      },
+    );
+    this.#network.onSent = (machine, command) => {
+      const process = this.#processes.find((each) => each.machine === machine);
+      if (process) judge.sent(process.number, command, this.#timeline.now);
+    };
+    return judge;
+  }
+
+  #provider(machine: Machine, dice: Dice): LockProvider {
+    const { isInMemory, redlock, commandTimeout } = this.plan;
+    if (isInMemory) return new MemoryLockProvider();
+    if (redlock === undefined) return this.#redis(machine, dice);
+    const { maxLease, delayedRestart } = redlock;
+    const nodes = this.#network.servers.map((_, index) => ({
+      client: {
+        duplicate: (options = {}) =>
+          new SimulatedConnection(this.#network, machine, { ...options, port: FIRST_PORT + index }),
+      },
+    }));
+    return new RedlockLockProvider({ nodes, maxLease, delayedRestart, commandTimeout });
   }
 
   #redis(machine: Machine, dice: Dice): RedisLockProvider {
@@ -173,7 +225,7 @@ class World {
     const machine = new Machine(this.#timeline, 1 + dice.between(-plan.drift, plan.drift), dice.whole(1e6));
     let ids = 0;
     const locks = new LockManager({
-      providers: { locks: plan.isInMemory ? new MemoryLockProvider() : this.#redis(machine, dice) },
+      providers: { locks: this.#provider(machine, dice) },
       clock: machine.clock,
       // The first digits tell the instance and the last ones the process of the backend.
       random: {
@@ -208,13 +260,15 @@ class World {
   /** A healthy fleet serves everybody, one after the other, and no lease has to end for that. */
   async #serveAll(): Promise<void> {
     const timeline = this.#timeline;
-    const { latency, habits } = this.plan;
+    const { latency, habits, redlock } = this.plan;
+    const lease = Math.min(30_000, redlock?.maxLease ?? Infinity);
+    const keys = redlock ? LAST_KEYS.filter((key) => key !== 'pool0') : LAST_KEYS;
     const since = timeline.now;
     let last = since;
     let open = 0;
     const call = async ({ locks, machine, number }: Process, key: string) => {
       open += 1;
-      const options = { wait: 60_000, lease: 30_000, ...(key === 'pool0' && { limit: habits.limit }) };
+      const options = { wait: 60_000, lease, ...(key === 'pool0' && { limit: habits.limit }) };
       try {
         await locks.withLock(key, () => machine.sleep(10), options);
       } catch (error) {
@@ -224,11 +278,12 @@ class World {
       open -= 1;
     };
     for (const process of this.#processes)
-      for (const key of LAST_KEYS) for (let i = 0; i < 2; i += 1) void call(process, key);
+      for (const key of keys) for (let i = 0; i < 2; i += 1) void call(process, key);
     await timeline.runUntil(since + 70_000);
     if (open > 0) this.#judge.report(`${open} patient callers were not answered`);
     const turns = 2 * this.#processes.length;
-    const most = 1_000 + turns * (40 + 10 * latency.typical + 8 * (latency.slowShare > 0 ? latency.slow : 0));
+    const most =
+      1_000 + turns * ((redlock ? 400 : 40) + 10 * latency.typical + 8 * (latency.slowShare > 0 ? latency.slow : 0));
     if (last - since > most) {
       this.#judge.report(`a healthy fleet needed ${(last - since).toFixed(0)} ms to serve ${turns} callers a key`);
     }
@@ -248,7 +303,7 @@ class World {
       if (links > 0) this.#judge.report(`process ${number} has left ${links} connections`);
     }
     const keys = this.#network.masters.flatMap(({ model }) => model.keys());
-    const left = keys.filter((key) => key.includes('}:') && !key.endsWith('}t'));
+    const left = keys.filter((key) => isLock(key) && !key.endsWith('}t'));
     if (left.length > 0) this.#judge.report(`left at the server: ${left.join()}`);
   }
 }

@@ -18,12 +18,15 @@ const types = {
   },
 };
 
-// Stack traces lead into dist/esm, which keeps its comments. The copy for tools would only repeat them.
+// Stack traces lead into dist/esm, which keeps its comments. The copy for tools would only repeat them, and an application
+// runs neither the commands nor the conformance kit.
+const UNCOMMENTED = ['cli', 'provider-kit'];
 const withoutComments = {
   name: 'without-comments',
-  renderChunk(code) {
+  renderChunk(code, { name }, { format }) {
+    if (format === 'es' && !UNCOMMENTED.includes(name)) return null;
     const comments = [];
-    parse(code, { ecmaVersion: 'latest', sourceType: 'script', onComment: comments });
+    parse(code, { ecmaVersion: 'latest', sourceType: 'module', onComment: comments });
     let text = '';
     let copied = 0;
     for (const { start, end } of comments) {
@@ -52,7 +55,13 @@ export default [
     ...common,
     // The commands of bin/, which nobody imports from the package.
     input: { ...input, cli: './dist/cli/main.js' },
-    output: { dir: 'dist/esm', format: 'es', chunkFileNames: 'chunks/[name].js', hoistTransitiveImports: false },
+    output: {
+      dir: 'dist/esm',
+      format: 'es',
+      chunkFileNames: 'chunks/[name].js',
+      hoistTransitiveImports: false,
+      plugins: [withoutComments],
+    },
   },
   {
     ...common,

@@ -1,12 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from 'typeorm';
 import { LockCapacityError, LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
-import { entityManagerOf, type TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
+import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { faultOf } from '../../lib/providers/sql/connection/failure.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { contextFor } from '../backend-context.js';
 import { request } from '../direct-backend.js';
 import { AccountsRig, errorOf } from './accounts.js';
+import { observed } from './observed-driver.js';
 import { TABLE } from './sql-backend.js';
 
 // What the servers themselves answer when things go wrong, and what is left of it.
@@ -137,6 +138,24 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     });
     expect(await backend.acquire(leaving)).toBe('busy');
     await Promise.all([closed, holder.close()]);
+  });
+
+  it('a release that an operator cancels leaves no lock on its connection', async () => {
+    const canceled = isPostgres ? { code: '57014' } : { errno: 1317, code: 'ER_QUERY_INTERRUPTED', sqlState: '70100' };
+    let isCanceled = false;
+    const dataSource = observed(rig.backend.source(), (sql) => {
+      if (sql !== 'ROLLBACK' || !isCanceled) return undefined;
+      isCanceled = false;
+      return Promise.reject(Object.assign(new Error('canceled'), canceled));
+    });
+    const ann = await process(new TypeOrmRowLockProvider({ dataSource, synchronize: true, sessionGuard: '10m' }));
+    const bob = await process();
+    const lock = await ann.acquire('a');
+    isCanceled = true;
+    await lock.release();
+    expect(isCanceled).toBe(false);
+    // An idle connection would keep it for 200 s.
+    await (await bob.acquire('a')).release();
   });
 
   it('a caller that leaves while its first statement is not answered leaves no connection behind', async () => {

@@ -183,7 +183,14 @@ export class Session {
   }
 
   async rollback(): Promise<void> {
-    if (this.#hasTransaction) await this.#endTransaction('ROLLBACK', this.home.commandTimeout);
+    if (!this.#hasTransaction) return;
+    try {
+      await this.#endTransaction('ROLLBACK', this.home.commandTimeout);
+    } catch (error) {
+      // If an operator has canceled it, the transaction still has its locks.
+      if (!this.isLost()) this.destroy();
+      throw error;
+    }
   }
 
   /** Sends a statement in the transaction. @throws Error without sending it, if the transaction has ended */

@@ -50,7 +50,7 @@ export function requestHandledBy(method: DeclaredMethod): RequestContext | undef
 
 /** Runs a handler. Another call of it from there, directly or in another request, is not under this request's lock. */
 export function runHandler<T>(task: () => T): T {
-  return storage.run({ ...(storage.getStore() as RequestContext), locked: undefined }, task);
+  return runInRequest({ ...(storage.getStore() as RequestContext), locked: undefined }, task);
 }
 
 /** The lock around the current call of `method`. `undefined` if there is none, and for work that outlives its request. */

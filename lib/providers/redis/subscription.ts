@@ -1,6 +1,7 @@
 import type { Timer } from '../../api/clock.js';
 import { type ConnectionSettings, OpenConnection } from './client/open-connection.js';
 import { isReplyError, type RedisConnection } from './client/redis-connection.js';
+import { isForbidden } from './client/refusals.js';
 
 /** How long to wait before subscribing again to a channel that the server has refused, in ms. */
 const RETRY_DELAY = 1_000;
@@ -117,7 +118,7 @@ export class Subscription extends OpenConnection {
         this.#isSharded = false;
         return this.#subscribeTo(channel);
       }
-      const isDenied = error.message.startsWith('NOPERM');
+      const isDenied = isForbidden(error);
       if (isDenied && !this.#hasWarned) {
         this.#hasWarned = true;
         this.settings.logger.warn(

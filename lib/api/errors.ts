@@ -127,7 +127,7 @@ export class LockLostError extends LockError {
 export class LockUnavailableError extends LockError {
   readonly code = 'LOCK_UNAVAILABLE';
   /**
-   * `false` if none of the attempt's commands has left this process, so the backend has nothing to release. Providers
+   * `false` only if none of the attempt's commands has left this process, so the backend has nothing to release. Providers
    * should set this; otherwise, each failed attempt's release is retried during an outage until the backend
    * responds. Default true.
    */

@@ -223,6 +223,21 @@ describe('the queue of a key', () => {
       expect(provider.order.filter((call) => call === 'acquire c').length - asks).toBe(1);
     });
 
+    it('reports whether a command of any attempt may have reached the backend', async () => {
+      const { locks, clock, provider } = await reconnecting(0);
+      provider.onAcquire = () => Promise.reject(new LockUnavailableError('down', { sent: false }));
+      const unsent = watch(locks.acquire('a', { wait: 100 }));
+      await clock.advance(2_000);
+      expect(unsent.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', sent: false });
+      provider.onAcquire = () => {
+        provider.onAcquire = () => Promise.reject(new LockUnavailableError('down', { sent: false }));
+        return Promise.reject(new Error('The connection was closed.'));
+      };
+      const sent = watch(locks.acquire('b', { wait: 100 }));
+      await clock.advance(2_000);
+      expect(sent.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', sent: true });
+    });
+
     it('lets a caller with wait: 0 join a request that pauses, unless the backend is known to be down', async () => {
       const { locks, clock, provider } = await reconnecting(0);
       const waiting = watch(locks.acquire('a', { wait: 10_000 }));

@@ -38,7 +38,7 @@ describe('failover', () => {
     const error: unknown = await fleet.drive(locks.tryAcquire('other').catch((refused: unknown) => refused));
     if (!(error instanceof LockUnavailableError)) throw new Error(`Expected it to be unavailable: ${String(error)}`);
     // No provider was asked, so there is nothing to clean up.
-    expect(error.cause).toMatchObject({ sent: false });
+    expect(error).toMatchObject({ sent: false });
     return String(error.cause);
   };
   const active = ({ main }: FleetProcess) => main.state.active;

@@ -354,8 +354,8 @@ export const SIMULATED = [
   {
     id: 'given-up-unsent',
     file: `${ACQUIRE}/key-request.ts`,
-    from: "const isSent = this.#mayHaveArrived || this.#stage.phase !== 'pausing';",
-    to: 'const isSent = false;',
+    from: 'const { mayHaveArrived } = this;',
+    to: 'const mayHaveArrived = false;',
     breaks: 'the release of a request that was given up is not repeated',
     seed: 16,
   },

@@ -32,8 +32,10 @@ export function answerDueAt(
 
 /** Why a waiter leaves after its deadline: the backend failed, hasn't responded, or reported the lock as busy. */
 export function refusalAfter(request: KeyRequest, now: number): Refusal {
-  const { failure } = request;
-  if (request.isUnanswered || request.isRepeating) return { why: 'unavailable', cause: failure };
+  const { failure, mayHaveArrived } = request;
+  if (request.isUnanswered || request.isRepeating) return { why: 'unavailable', cause: failure, sent: mayHaveArrived };
   if (failure !== undefined) return { why: 'failed', error: failure };
-  return request.unansweredFor(now) < ANSWER_TIMEOUT ? { why: 'busy' } : { why: 'unavailable', cause: undefined };
+  return request.unansweredFor(now) < ANSWER_TIMEOUT
+    ? { why: 'busy' }
+    : { why: 'unavailable', cause: undefined, sent: true };
 }

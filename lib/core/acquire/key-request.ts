@@ -132,6 +132,11 @@ export class KeyRequest implements AcquireRequest {
     return this.#stage.phase === 'pausing' && this.#stage.failure !== undefined;
   }
 
+  /** Whether any command for this request may have reached the backend. */
+  get mayHaveArrived(): boolean {
+    return this.#mayHaveArrived || this.#stage.phase !== 'pausing';
+  }
+
   /** When the current attempt was sent; `-Infinity` if no attempt is in flight. */
   get sentAt(): number {
     return this.#inFlight?.sentAt ?? -Infinity;
@@ -218,11 +223,11 @@ export class KeyRequest implements AcquireRequest {
 
   /** Ends the request because no waiter needs it. Releases any grant that it has or may still receive. */
   releaseUnused(): void {
-    const isSent = this.#mayHaveArrived || this.#stage.phase !== 'pausing';
+    const { mayHaveArrived } = this;
     this.#become(OVER);
     this.#isAborted = true;
     this.#controller?.abort();
-    if (this.#wasPassed) void this.queue.core.releases.releaseUnused(this, isSent);
+    if (this.#wasPassed) void this.queue.core.releases.releaseUnused(this, mayHaveArrived);
   }
 
   /** Runs detached. */

@@ -16,8 +16,8 @@ export type Refusal =
   | { readonly why: 'full' }
   /** Others hold the lock. `request`: the request that was reported busy, if the queue has already dropped it. */
   | { readonly why: 'busy'; readonly request?: KeyRequest }
-  /** The backend didn't respond. */
-  | { readonly why: 'unavailable'; readonly cause: unknown }
+  /** The backend didn't respond. `sent`: whether a command may have reached it. */
+  | { readonly why: 'unavailable'; readonly cause: unknown; readonly sent: boolean }
   /** The backend rejected the request with an error. */
   | { readonly why: 'failed'; readonly error: unknown }
   /** The application dismissed the waiter. */

@@ -139,7 +139,7 @@ export class LockInsight implements LockObserver {
       case 'busy':
         return this.#busyError(waiter, blockingHolder(waiter, this.core, refusal.request));
       case 'unavailable':
-        return unavailableError(waiter.subject, refusal.cause);
+        return unavailableError(waiter.subject, refusal);
       case 'full':
         return capacityError(waiter.subject, waiter.queue.size);
       case 'dismissed':

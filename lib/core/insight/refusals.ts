@@ -81,10 +81,13 @@ function shortKey(key: string): string {
   return placeOf({ key, method: null });
 }
 
-export function unavailableError(subject: LockEvent, cause: unknown): LockUnavailableError {
+export function unavailableError(
+  subject: LockEvent,
+  { cause, sent }: { readonly cause: unknown; readonly sent: boolean },
+): LockUnavailableError {
   const { key, provider } = subject;
   const message = `${nameOf(subject)} could not be acquired: ${reasonOf(cause)}`;
-  return new LockUnavailableError(message, { key, provider, cause });
+  return new LockUnavailableError(message, { key, provider, cause, sent });
 }
 
 export function capacityError(subject: LockEvent, waiting: number): LockCapacityError {

@@ -12,7 +12,7 @@ export interface LockInfo {
   readonly limit?: number;
   /** For a limited lock, how much of the limit is used, including retained shares (`minHold`). */
   readonly used?: number;
-  /** How many requests are waiting for the key, or `null` if the backend doesn't know. */
+  /** How many requests are waiting at the backend, or `null` if it does not know. Callers that wait in the holder's process are not counted. */
   readonly waiters: number | null;
   /** Milliseconds until the backend frees the key if the lock isn't renewed, or `null` for a lock that lives as long as its session. */
   readonly expiresIn: number | null;

@@ -14,7 +14,7 @@ export interface ReleaseSettings {
  * How a release ended.
  *
  * - `released`: the backend confirmed the release.
- * - `nested`: this was an inner entry; the outer entry still holds the lock.
+ * - `nested`: another entry, usually the outer one, still holds the lock.
  * - `lost`: the lock had already been lost.
  * - `pending`: the backend didn't respond. The release is retried in the background until the lease ends.
  */

@@ -31,14 +31,14 @@ export interface DurationBounds {
 /**
  * Converts a configuration string to milliseconds, for a call or decorator option.
  *
- * @throws LockConfigError if the text is not a number followed by `ms`, `s`, `m`, `h`, or `d`
+ * @throws LockConfigError if the text is not a number followed by `ms`, `s`, `m`, `h`, or `d`, or exceeds 24.8 days
  * @example
  * ```ts
  * await locks.withLock('order:42', task, { wait: duration(process.env.LOCK_WAIT ?? '5s') });
  * ```
  */
 export function duration(text: string): number {
-  return toMilliseconds(text, 'duration', { max: Number.MAX_SAFE_INTEGER });
+  return toMilliseconds(text, 'duration');
 }
 
 /**

@@ -68,7 +68,8 @@ describe('a duration', () => {
   });
 
   it('is converted from configuration', () => {
-    expect(duration('90d')).toBe(7_776_000_000);
-    for (const text of ['5', '-1s', '']) expect(() => duration(text)).toThrow(LockConfigError);
+    expect(duration('24d')).toBe(2_073_600_000);
+    for (const text of ['5', '-1s', '', '90d']) expect(() => duration(text)).toThrow(LockConfigError);
+    expect(() => duration('5')).toThrow('a duration of 0 ms to 24.8 days');
   });
 });

@@ -16,8 +16,8 @@ const KEYS = ['a', 'b', 'c'];
 const STOP_TIMEOUT = 10_000;
 
 /**
- * Starts the servers of a subject, the workers that use it, and the resource that records the history.
- * `load` describes what the clients of each worker do.
+ * Starts a subject's servers, the workers that use them, and the resource that records the history. `load` describes
+ * what each worker's clients do.
  */
 export async function startEnvironment(name, { seed, library, ...load }) {
   const subject = subjects[name];
@@ -46,7 +46,7 @@ export async function startEnvironment(name, { seed, library, ...load }) {
   };
   const fleet = new Fleet(settings, (what) => void reportViolation('unexpected', what));
   try {
-    // Servers that announce each other's addresses to clients are reached directly, without a proxy.
+    // Servers that announce their addresses to clients are reached directly, without a proxy.
     await fleet.start(subject.workers ?? WORKERS, address === undefined ? servers : []);
   } catch (error) {
     await backend.stop();
@@ -58,12 +58,12 @@ export async function startEnvironment(name, { seed, library, ...load }) {
     backend,
     fleet,
     resource,
-    /** Lets all sections end and starts no new one. Waiters that are never served and locks that remain become visible. */
+    /** Lets running sections finish and starts no new ones. Starved waiters and leaked locks then become visible. */
     async quiesce() {
       await resource.record({ event: 'quiet' });
       for (const { name: worker, pending } of await fleet.drain(subject.recovery)) {
-        if (pending === undefined) await reportViolation('stuck', `the clients of ${worker} did not end`);
-        else if (pending > 0) await reportViolation('leak', `${worker} still holds or awaits ${pending} locks`);
+        if (pending === undefined) await reportViolation('stuck', `the clients of ${worker} did not finish`);
+        else if (pending > 0) await reportViolation('leak', `${worker} still holds or waits for ${pending} locks`);
       }
       let remaining = await backend.remainingLocks();
       for (
@@ -89,7 +89,7 @@ export async function startEnvironment(name, { seed, library, ...load }) {
     async verdict() {
       return Object.assign(await judge(history, subject), { history });
     },
-    /** For a run that ended as expected: its history is not needed. */
+    /** For a run that ended as expected, whose history isn't needed. */
     deleteHistory: () => rm(folder, { recursive: true }),
   };
 }

@@ -7,7 +7,10 @@ import { isAsExpected } from './report.mjs';
 const CALM_START = 500;
 const ROUND = 20_000;
 
-/** Runs one subject under its faults for about `milliseconds`, in rounds that end in quiet, and judges its history. */
+/**
+ * Runs one subject under its faults for about `milliseconds`, in rounds that end in a quiet phase, and judges its
+ * history.
+ */
 export async function runWithFaults(name, { seed, milliseconds, library, only }) {
   const environment = await startEnvironment(name, { seed, library, clients: 5, think: 15 });
   const { subject, fleet } = environment;
@@ -21,7 +24,7 @@ export async function runWithFaults(name, { seed, milliseconds, library, only })
       await sleep(CALM_START);
       const roundEnd = Math.min(performance.now() + ROUND, until);
       while (performance.now() < roundEnd) {
-        // Each fault occurs once, in an order that the seed decides, before any occurs again.
+        // Inject each fault once, in an order determined by the seed, before repeating any.
         if (cycle.length === 0) cycle = random.shuffled(chosen);
         await inject(cycle.pop(), environment, random);
         await sleep(random.between(...(subject.calm ?? [200, 700])));

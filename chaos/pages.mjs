@@ -1,4 +1,5 @@
-// Draws chaos/results into docs/trust.md, docs/reliability.md and maintainers/lab-notes/chaos.md. Don't edit the text between their markers.
+// Writes the results in chaos/results into docs/trust.md, docs/reliability.md and maintainers/lab-notes/chaos.md. Don't
+// edit the text between their markers.
 import { join } from 'node:path';
 import { compact, drawPage, markdownTable } from '../bench/markdown.mjs';
 import { root } from '../scripts/ensure-installed.mjs';
@@ -11,7 +12,8 @@ export const RELIABILITY = join(root, 'docs/reliability.md');
 export const LAB_NOTES = join(root, 'maintainers/lab-notes/chaos.md');
 
 /**
- * Each promise, the rules of the judge that find it broken, and the faults that aim at it. Without a list, every fault does.
+ * Each promise, the judge's rules that detect a breach of it, and the faults that target it. Without a list, all faults
+ * do.
  */
 const PROMISES = [
   { promise: 'One holder, or as many as the limit', rules: ['overlap', 'limit'], attack: 'all faults' },
@@ -91,7 +93,7 @@ function attackTable(results) {
   );
 }
 
-/** What the kept runs found, and which subjects have none. */
+/** Summarizes what the kept runs found, and lists subjects without a result. */
 function summary(results, withControls) {
   const [faults, sections, violations, overlaps, refused] = [
     'faults',
@@ -143,7 +145,7 @@ function serverTable(results) {
   );
 }
 
-/** Each reason for which acts were excused, and how many. The faults are in the lab notes. */
+/** Each reason for excusing acts, and how many it excused. The lab notes list the faults. */
 function excuseList(results) {
   const byExcuse = new Map();
   for (const { subject, total } of results.filter(({ total }) => total.documented > 0)) {
@@ -173,7 +175,7 @@ function totalTable(results) {
   );
 }
 
-/** One row for each fault, over all subjects. Those of each subject are in chaos/results. */
+/** One row for each fault, across all subjects. chaos/results has the numbers for each subject. */
 function faultTable(results) {
   const all = results.flatMap(({ subject, faults }) => faults.map((each) => ({ ...each, subject })));
   const rows = [...new Set(all.map(({ fault }) => fault))].sort().map((name) => {

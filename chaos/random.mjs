@@ -1,4 +1,4 @@
-/** Random numbers from a seed (mulberry32). The faults and the choices of the clients are the same in each run with that seed. */
+/** Seeded random numbers (mulberry32). The same seed repeats the faults and the clients' choices. */
 export function seededRandom(seed) {
   let state = hash(String(seed));
   const next = () => {

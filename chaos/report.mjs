@@ -1,21 +1,24 @@
-// The results of a run, as data and as tables of Markdown. The terminal and the pages show the same tables.
+// The results of a run, as data and as Markdown tables. The terminal and the pages show the same tables.
 import { markdownTable } from '../bench/markdown.mjs';
 import { RULES } from './judge/checker.mjs';
 
-// Fewer sections say nothing.
+// Fewer sections prove nothing.
 const ENOUGH_SECTIONS = 50;
 
-/** A provider must break no rule. A control must break all rules that it is known to break. Both need enough sections. */
+/**
+ * A provider must not break any rule. A control must break all rules that it is known to break. Both need enough
+ * sections.
+ */
 export function isAsExpected({ subject, verdict }) {
   const broken = new Set(verdict.violations.map(({ rule }) => rule));
   const expected = subject.control ? subject.control.every((rule) => broken.has(rule)) : broken.size === 0;
   return hasEnough(verdict) && expected;
 }
 
-/** Whether enough sections were entered to judge. */
+/** Whether enough sections were entered for a verdict. */
 export const hasEnough = ({ counts }) => counts.sections >= ENOUGH_SECTIONS;
 
-/** What a verdict counts: by fault, in total, and the violations by rule. */
+/** A verdict's counts: by fault, in total, and violations by rule. */
 export function summarize(verdict) {
   const byName = new Map();
   for (const fault of verdict.faults) byName.set(fault.name, [...(byName.get(fault.name) ?? []), fault]);
@@ -46,7 +49,10 @@ export function summarize(verdict) {
   };
 }
 
-/** ms from the end of a fault until every key has been entered again: the median and the maximum, if any is known. */
+/**
+ * Time in ms from the end of a fault until every key has been entered again: the median and the maximum, if any is
+ * known.
+ */
 function recoveryOf(times) {
   const recoveries = times.map(({ recovery }) => recovery).filter((recovery) => recovery !== undefined);
   if (recoveries.length === 0) return {};
@@ -54,7 +60,7 @@ function recoveryOf(times) {
   return { recoveryMedian: sorted[Math.floor(sorted.length / 2)], recoveryMax: sorted.at(-1) };
 }
 
-/** One row for each fault, and one for all. */
+/** One row for each fault, and one for the total. */
 export function faultTable({ total, faults }) {
   const counts = ({ sections, overstays, documented, refused, violations }) => [
     sections,
@@ -86,7 +92,7 @@ export function faultTable({ total, faults }) {
   );
 }
 
-/** The conditions that were drawn for the servers of a run. */
+/** The conditions chosen at random for a run's servers. */
 export function conditionLines({ conditions = {} }) {
   return Object.entries(conditions).map(([name, value]) => `With ${name} = '${value}'`);
 }
@@ -94,7 +100,7 @@ export function conditionLines({ conditions = {} }) {
 /** How many ticks were judged. */
 export function tickLines({ ticks }) {
   return ticks
-    ? [`${ticks.due} ticks were due, and ${ticks.excused} of them were not begun during a run or an outage`]
+    ? [`${ticks.due} ticks were due, and ${ticks.excused} of them did not start because of a run or an outage`]
     : [];
 }
 
@@ -102,19 +108,19 @@ export function tickLines({ ticks }) {
 export function cycleLines({ cycles }) {
   if (!cycles) return [];
   const { refused, calm, ended, together, busy } = cycles;
-  const all = `${refused} callers were refused for a cycle, and ${busy} waited in vain`;
+  const all = `${refused} callers were refused because of a cycle, and ${busy} waited in vain`;
   if (calm === 0) return [all];
   return [
     all,
-    `No fault concerned ${calm} of these cycles: they lasted for at least ${together} ms, and had ended at most ${ended} ms before the refusal`,
+    `No fault affected ${calm} of these cycles: they lasted for at least ${together} ms and ended at most ${ended} ms before the refusal`,
   ];
 }
 
-/** When the servers had different data: a fault of theirs, which explains violations and excuses none. */
+/** When the servers had different data: a fault of the servers that explains violations but excuses none. */
 export function disagreementLines({ disagreements }) {
   return disagreements.map(
     ({ at, disagreement: [first, ...others] }) =>
-      `The servers disagreed in the quiet before ${Math.round(at)} ms: ${first}${others.length > 0 ? `, and ${others.length} more` : ''}`,
+      `The servers disagreed in the quiet phase before ${Math.round(at)} ms: ${first}${others.length > 0 ? `, and ${others.length} more` : ''}`,
   );
 }
 
@@ -132,7 +138,7 @@ export function violationLines({ violations }) {
   });
 }
 
-/** What a soak measured: `rows` of `{ what, early, late, digits, state }`. */
+/** Formats a soak's measurements: `rows` of `{ what, early, late, digits, state }`. */
 export function soakTable({ rows }) {
   const text = (value, digits) => value?.toFixed(digits) ?? '';
   return markdownTable(

@@ -1,4 +1,4 @@
-// The results that the pages show: one file in chaos/results for each subject, and one for each soak.
+// The results shown on the pages: one file in chaos/results for each subject, and one for each soak.
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { commit } from '../scripts/commit.mjs';
@@ -7,7 +7,7 @@ import { codeOfSubject, hashOf } from '../scripts/measured-code.mjs';
 const FOLDER = join(import.meta.dirname, 'results');
 const KINDS = { faults: '.json', soak: '.soak.json' };
 
-/** Keeps the result of a run with faults or of a soak, instead of the one before. */
+/** Saves the result of a run with faults or of a soak, and replaces the previous one. */
 export function keep(kind, { subject, title, server, seed, milliseconds, ...counts }) {
   mkdirSync(FOLDER, { recursive: true });
   const facts = {
@@ -15,7 +15,7 @@ export function keep(kind, { subject, title, server, seed, milliseconds, ...coun
     title,
     ...(server && { server: server.name }),
     date: new Date().toISOString().slice(0, 10),
-    // The results of other subjects do not change it.
+    // The results of other subjects don't affect it.
     commit: commit('lib', 'chaos', ':!chaos/results'),
     measured: hashOf(codeOfSubject(subject)),
     seed,
@@ -25,12 +25,12 @@ export function keep(kind, { subject, title, server, seed, milliseconds, ...coun
   writeFileSync(join(FOLDER, name + KINDS[kind]), `${JSON.stringify({ ...facts, ...counts }, null, 2)}\n`);
 }
 
-/** The results with faults that were kept of runs on other servers than those of the machine. */
+/** The saved results of runs with faults on servers other than this machine's own. */
 export function keptOnOtherServers() {
   return read('faults').filter(({ server }) => server !== undefined);
 }
 
-/** The results of this kind that were kept, by subject. */
+/** The saved results of this kind, by subject. */
 export function keptResults(kind) {
   return new Map(
     read(kind)

@@ -26,15 +26,15 @@ import { subjects } from './subjects/index.mjs';
 
 const USAGE = `usage: npm run chaos [-- options]
 
-  --provider redis        the subject; may be repeated. Default: all of
+  --provider redis        the subject to test; may be repeated. Default: all of
                           ${Object.keys(subjects).join(', ')}
-  --server valkey-9.1     on this server, as npm run test:servers unpacks it. Default: those of this machine
+  --server valkey-9.1     the server that npm run test:servers unpacks. Default: this machine's servers
   --fault "worker paused" only this fault; may be repeated
-  --minutes 10            for each provider. Default: 1
-  --seed 7                decides the faults and the choices of the clients. Default: a new one
-  --no-control            without the controls, which must be found guilty
-  --soak                  moderate load without faults: checks that memory and connections do not grow
-  --keep                  keeps the results in chaos/results and draws docs/trust.md, docs/reliability.md and maintainers/lab-notes/chaos.md
+  --minutes 10            how long to test each provider. Default: 1
+  --seed 7                determines the faults and the clients' choices. Default: random
+  --no-control            skips the controls, which must be found guilty
+  --soak                  runs moderate load without faults, and checks that memory and connections don't grow
+  --keep                  saves the results in chaos/results and updates docs/trust.md, docs/reliability.md and maintainers/lab-notes/chaos.md
   --judge history.jsonl   judges a recorded history again
   --library dist          uses this build instead of a new one`;
 
@@ -62,7 +62,7 @@ for (const name of providers) {
   const missing = options.fault?.find((fault) => !faults.includes(fault));
   if (missing) refuse(`${name} has no fault "${missing}". Use one of: ${faults.join(', ')}`);
 }
-if (options.keep && options.fault) refuse('--keep needs all faults. Remove --fault.');
+if (options.keep && options.fault) refuse('--keep requires all faults. Remove --fault.');
 
 if (options.judge) {
   const { subject: name = options.provider?.[0] } = await headOf(options.judge);
@@ -71,7 +71,7 @@ if (options.judge) {
   const verdict = await judge(options.judge, subject);
   process.exit(print({ name, subject, history: options.judge, verdict }) ? 0 : 1);
 }
-// The servers stop when this process exits by itself.
+// The servers stop only when this process exits normally.
 for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(1));
 if (!options.library) {
   ensureInstalled();
@@ -87,7 +87,7 @@ const { seed } = options;
 console.log(`seed ${seed}\n`);
 
 const CONTROL_MILLISECONDS = 8_000;
-/** A control breaks its rules only at some moments, and a run of seconds may miss all of them. */
+/** A control breaks its rules only at certain moments, and a short run may miss them all. */
 const CONTROL_RUNS = 5;
 let asExpected = true;
 for (const name of providers) {
@@ -105,7 +105,7 @@ if (!options['no-control'] && !options.soak) {
 if (options.keep) drawPages();
 process.exit(asExpected ? 0 : 1);
 
-/** Runs a subject with faults, prints the result, and answers whether it is as expected. */
+/** Runs a subject with faults, prints the result, and returns whether it is as expected. */
 async function tested(name, settings) {
   const result = await (controls.includes(name) ? runControl(name, settings) : runWithFaults(name, settings));
   if (options.keep) {
@@ -147,13 +147,13 @@ function print(result) {
   if (subject.control)
     console.log(ok ? '\nFound guilty, as expected.\n' : '\nNOT FOUND GUILTY: this run proves nothing.\n');
   else if (ok) console.log('No violation.\n');
-  else if (verdict.violations.length === 0) console.log('Too few sections to say anything.\n');
-  if (!hasEnough(verdict)) console.log(`The last failure: ${verdict.lastFailure ?? 'none'}\n`);
+  else if (verdict.violations.length === 0) console.log('Too few sections for a verdict.\n');
+  if (!hasEnough(verdict)) console.log(`Last failure: ${verdict.lastFailure ?? 'none'}\n`);
   if (!ok) console.log(`The history is kept: ${history}\n`);
   return ok;
 }
 
-/** Soaks a subject, prints the result, and answers whether nothing grows. */
+/** Soaks a subject, prints the result, and returns whether nothing grows. */
 async function soaked(name, settings) {
   const { subject, verdict, history, rows, isFlat } = await soak(name, settings);
   const { sections } = verdict.counts;

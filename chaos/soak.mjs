@@ -2,13 +2,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { startEnvironment } from './environment.mjs';
 
 const SAMPLES = 24;
-/** Until the data that keys leave behind for some seconds is removed as fast as it is added. */
+/** By then, the data that keys leave behind for a few seconds is removed as fast as it is added. */
 const WARM_UP = 12_000;
-/** The share of sections with a new key. It shows memory that is kept for each key. */
+/** The share of sections that use a new key. These reveal memory that is retained for each key. */
 const FRESH_KEYS = 0.25;
 /**
- * How much larger the last third may be than the first, when everything has been used once. A larger growth never ends. `stored`
- * includes what the keys of the last seconds leave for a while, which depends on the speed of the machine.
+ * The largest allowed ratio of the last third to the first, once everything has been used. Unbounded growth exceeds it.
+ * `stored` includes what keys leave behind for a few seconds, which depends on the speed of the machine.
  */
 const LEVELS = {
   heap: { what: 'heap of the workers, MiB', limit: 1.3 },
@@ -17,8 +17,8 @@ const LEVELS = {
   stored: { what: 'stored in the backend', limit: 2 },
 };
 /**
- * Growth per section after the first third, because a leak is as large for the last section as for the first. Heap and keys
- * `drift` by this much in any case, for example by code that is compiled late. A run whose limit is smaller than the drift says
+ * Growth per section after the first third: a leak is as large for the last section as for the first. Heap and keys
+ * always `drift` by this much, for example because code is compiled late. A run whose limit is below the drift proves
  * nothing.
  */
 const LEAKS = {
@@ -27,7 +27,7 @@ const LEAKS = {
 };
 const GROWS = 'GROWS';
 
-/** Runs moderate load without faults, and measures whether memory, handles, connections or stored data grow. */
+/** Runs moderate load without faults, and measures whether memory, handles, connections, or stored data grow. */
 export async function soak(name, { seed, milliseconds, library }) {
   const load = { clients: 4, think: 40, freshKeys: FRESH_KEYS };
   const environment = await startEnvironment(name, { seed, library, ...load });

@@ -1,4 +1,4 @@
 import { register } from 'node:module';
 
-// The servers of the tests are partly written in TypeScript, which Node 20 cannot run.
+// The test servers are partly written in TypeScript, which Node 20 can't run.
 register('./typescript-hooks.mjs', import.meta.url);

@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-// A leader fails, or an operator changes it.
+// Failovers: a leader fails, or an operator replaces it.
 
 const SWITCH_TIMEOUT = 20_000;
 
 /**
- * The master hangs until Sentinel or the Cluster has promoted another server, and comes back as a replica. Until it is one, it serves those
- * whose connections have not noticed.
+ * The master hangs until Sentinel or the Cluster has promoted another server, and returns as a replica. Until it is
+ * demoted, it still serves clients whose connections haven't noticed.
  */
 export const failover = {
   name: 'failover',
@@ -40,14 +40,14 @@ async function isReplica({ url }) {
   }
 }
 
-/** An operator makes another provider the active one, or the same. */
+/** An operator activates another provider, or the one that is already active. */
 export const switchedManually = {
   name: 'provider switched manually',
   begin: ({ fleet, worker, backend, random }) =>
     fleet.send(worker, 'switch', { provider: random.pick(backend.providers) }),
 };
 
-/** The leader of ZooKeeper dies, and comes back as a follower. */
+/** The ZooKeeper leader dies and returns as a follower. */
 export const leaderKilled = {
   name: 'leader killed',
   async begin({ backend: { ensemble } }) {
@@ -57,7 +57,7 @@ export const leaderKilled = {
   },
 };
 
-/** The leader of ZooKeeper loses its connections to the other servers, but not those to its clients. */
+/** The ZooKeeper leader loses its connections to the other servers, but keeps its clients. */
 export const leaderCutOff = {
   name: 'leader cut off',
   async begin(context) {

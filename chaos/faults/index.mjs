@@ -9,14 +9,14 @@ import * as sql from './sql.mjs';
 import * as switchovers from './switchovers.mjs';
 
 /**
- * The faults by name. A fault has
+ * The faults, by name. A fault has
  *
  * - `of`: `worker` if it affects one worker, `server` if all workers may notice it
- * - `begin`, and `end` if it lasts. Both receive `{ subject, fleet, backend, resource, worker, server, random, duration }`: a worker
- *   and a server that were drawn for it, and how long it lasts, in ms
- * - `prepare`: what happens before its begin is recorded. It receives the same, and may add to it
- * - `settle`: for how many ms after its end it may still do harm. No other fault begins in that time
- * - `possible`: whether this backend can have it
+ * - `begin`, and `end` if it has a duration. Both receive `{ subject, fleet, backend, resource, worker, server, random,
+ *   duration }`: a randomly chosen worker and server, and the duration in ms
+ * - `prepare`: runs before the beginning of the fault is recorded. It receives the same context, and may add to it
+ * - `settle`: for how many ms after its end it may still do harm. No other fault begins during that time
+ * - `possible`: whether it applies to this backend
  */
 export const faults = new Map(
   [

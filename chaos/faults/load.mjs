@@ -1,11 +1,11 @@
-// What callers do to each other: no server and no process fails.
+// Faults that callers cause: no server and no process fails.
 
 const KEYS = 100;
 const FAR = 5;
 
 /**
- * 300 callers wait for locks of one worker, 5 ms away from their servers, while all others come and go. Callers that wait must not keep
- * free keys from others, nor leases from their renewals.
+ * 300 callers wait for one worker's locks, 5 ms away from their servers, while the other callers continue. Waiting
+ * callers must not delay the acquisition of free keys or the renewal of leases.
  */
 export const manyWaitingKeys = {
   name: 'many waiting keys',

@@ -1,3 +1,3 @@
-// A cache may evict what an application stores in it.
+// A cache may evict whatever an application stores in it.
 
 export const locksEvicted = { name: 'locks evicted', begin: ({ server }) => server.evict() };

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-// Faults between one worker and its servers.
+// Faults on the network between one worker and its servers.
 
 const onAllProxies = (act) => (context) => context.worker.proxies.forEach((proxy) => act(proxy, context));
 const heal = onAllProxies((proxy) => proxy.heal());
@@ -28,11 +28,14 @@ export const connectionsForgotten = {
 };
 
 const OUTAGE_OVER = 2_500;
-/** A NAT has dropped the connections of a worker while they were idle. Callers that do not wait for a holder get their locks on new ones. */
+/**
+ * A NAT silently drops a worker's idle connections. Callers that don't wait for a holder must get their locks over new
+ * connections.
+ */
 export const connectionsDropped = {
   name: 'connections dropped',
   async begin({ fleet, worker }) {
-    // A provider that is known to be down is not asked twice.
+    // While a provider is known to be down, a failed request isn't repeated. Let that period end first.
     await sleep(OUTAGE_OVER);
     for (const proxy of worker.proxies) proxy.drop();
     const keys = ['dropped:1', 'dropped:2', 'dropped:3'].map((key) => `${key}:${worker.name}`);
@@ -46,7 +49,8 @@ export const connectionsDropped = {
     }));
     fleet.send(worker, 'add', { sections });
   },
-  // Until they have been given up, other ones made, and every caller has its answer: another fault would excuse none.
+  // No other fault may begin before the connections have been replaced and every caller has its result: `never` excuses
+  // nothing.
   settle: 3_500,
 };
 export const clientsReset = { name: 'clients reset', begin: onAllProxies((proxy) => proxy.forget()) };
@@ -56,7 +60,7 @@ export const connectionsRefused = {
   end: heal,
 };
 
-/** The worker is cut off from one of its servers, which all other workers reach. */
+/** Cuts the worker off from one of its servers, while all other workers still reach that server. */
 const onOneProxy = (act) => ({
   begin(context) {
     context.proxy = context.random.pick(context.worker.proxies);

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-// Faults of one worker process.
+// Faults inside one worker process.
 
 export const workerKilled = {
   name: 'worker killed',
@@ -10,13 +10,14 @@ export const workerKilled = {
 const WAITERS = 2;
 /** Longer than the fault, which ends the hold. */
 const HOLD = 60_000;
-/** Until the waiters are queued at the server, in ms. */
+/** Time for the waiters to be queued at the server, in ms. */
 const QUEUED = 700;
-/** How much later than the kill the history may record it, in ms. */
+/** How long after the kill the history may record it, in ms. */
 const RECORDED = 500;
 /**
- * Processes that only wait are killed while a lock is held for long: a crash loop behind a long task. The server must end their sessions while
- * the lock is still held. Then a worker that is alive must get the lock, although dead waiters were queued before it.
+ * Processes that only wait are killed while a lock is held for a long time: a crash loop behind a long task. The server
+ * must end their sessions while the lock is still held. Then a live worker must get the lock, although dead waiters
+ * were queued ahead of it.
  */
 export const waitersKilled = {
   name: 'waiters killed',
@@ -34,14 +35,16 @@ export const waitersKilled = {
       ports: proxies.flatMap(({ clientPorts }) => clientPorts),
     }));
     await Promise.all(waiters.map((waiter) => fleet.kill(waiter)));
-    // Other backends than SQL have no sessions that the server does not watch.
+    // Only SQL backends have sessions that the server doesn't monitor.
     if (sessionsEndWithin) await recordSessions(dead, server, resource, sessionsEndWithin + RECORDED);
     fleet.send(holder, 'letGo', about);
     await fleet.remove(waiters);
   },
 };
 
-/** Records how many sessions of each dead process the server has, when it has none any more or `within` ms have passed. */
+/**
+ * Records how many sessions of each dead process remain on the server, once there are none or `within` ms have passed.
+ */
 async function recordSessions(dead, server, resource, within) {
   const until = performance.now() + within;
   const count = () => Promise.all(dead.map(({ ports }) => server.sessionsOf(ports)));
@@ -64,7 +67,7 @@ export const workerPaused = {
 export const eventLoopBlocked = {
   name: 'event loop blocked',
   begin: ({ fleet, worker, duration }) => fleet.send(worker, 'block', { milliseconds: duration }),
-  // The block ends by itself. `end` makes the history record how long it lasted.
+  // The block ends without further action. `end` makes the history record how long it lasted.
   end: () => undefined,
 };
 

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-// Acts of an operator of Redis, or of another account.
+// Actions of a Redis operator or of another account.
 
 export const clientKill = {
   name: 'CLIENT KILL',
@@ -12,13 +12,13 @@ export const clientKill = {
 export const clientPause = {
   name: 'CLIENT PAUSE',
   begin: ({ server, duration }) => server.admin.client('PAUSE', duration, 'ALL'),
-  // Redis answers when the pause is over.
+  // Redis replies when the pause is over.
   end: ({ server }) => server.admin.ping(),
 };
 export const scriptFlush = { name: 'SCRIPT FLUSH', begin: ({ server }) => server.admin.script('FLUSH') };
 export const flushAll = { name: 'FLUSHALL', begin: ({ server }) => server.admin.flushall() };
 
-/** Keys of applications that share the server, one of them with a namespace of its own. */
+/** Keys of applications that share the server, one of them with its own namespace. */
 const OTHERS = {
   'session:42': 'a session',
   'list:7': 'l0000000000000042',
@@ -26,7 +26,10 @@ const OTHERS = {
   'other:{0}:order': `p${'9'.repeat(16)}${'ab'.repeat(22)}`,
   'other:{0}:readers': `s${'9'.repeat(16)}`,
 };
-/** An account that may only publish sends the processes notices that no server has sent: of keys of others, and of ids that nobody has. */
+/**
+ * An account that may only publish sends forged notices to the processes: about other applications' keys, and with
+ * unknown ids.
+ */
 export const noticesForged = {
   name: 'notices forged',
   async begin({ server: { admin }, random, duration }) {
@@ -52,7 +55,7 @@ export const noticesForged = {
 /** A Cluster moves the locks of one bucket to another master. */
 export const slotMoved = { name: 'slot moved', begin: ({ backend, random }) => backend.moveSlot(random) };
 
-/** A reader holds and renews a lock while the keys of its slot move one by one. */
+/** A reader holds and renews a lock while the keys in its slot move one by one. */
 export const slotMigrating = {
   name: 'slot migrating',
   async begin({ subject: { lifetime }, fleet, backend, worker, random, duration }) {

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-// Faults of a server of any kind.
+// Faults of any kind of server.
 
 export const serverPaused = {
   name: 'server paused',
@@ -30,12 +30,15 @@ export const serverFlapping = {
 };
 
 const LONGEST_STEP = 3;
-/** Pauses the server 0 to 3 ms after a holder has called `release()`: before the handoff, within it, or before its confirmation. */
+/**
+ * Pauses the server 0 to 3 ms after a holder has called `release()`: before the handoff, during it, or before its
+ * confirmation.
+ */
 export const serverPausedInHandoff = {
   name: 'server paused in a handoff',
   async begin({ fleet, backend, worker, server, random, duration }) {
     const paused = (await backend.master?.()) ?? server;
-    // One pause that may outlast the lease, or some that do not.
+    // Either a single pause that may outlast the lease, or several that don't.
     const pauses = random.pick([1, FLAPS]);
     for (let pause = 0; pause < pauses; pause += 1) {
       await fleet.nextRelease(worker, 'a');
@@ -48,10 +51,13 @@ export const serverPausedInHandoff = {
 };
 
 const WAIT = 2_500;
-/** Longer than the second between two questions about a waiter, and the second for which one may be unanswered. */
+/** Longer than the second between two status checks of a waiter plus the second for which one may stay unanswered. */
 const FROZEN_BEFORE_DEADLINE = 2_300;
 const FROZEN_AFTER_DEADLINE = 1_500;
-/** All servers freeze while one worker waits for a lock of another, until its wait is over. That the key is busy would be a guess. */
+/**
+ * All servers freeze while one worker waits for another worker's lock, until the wait is over. Reporting the key as
+ * busy would be a guess.
+ */
 export const serversFrozenAtDeadline = {
   name: 'servers frozen at a deadline',
   async begin({ fleet, worker, backend, random }) {
@@ -75,11 +81,11 @@ export const allServersPaused = {
 const STEP = 2_000;
 export const serverClockStepped = {
   name: 'server clock stepped',
-  // The clock that replaces the server's own needs a C compiler.
+  // Replacing the server's clock requires a C compiler.
   possible: ({ server }) => server.clock !== undefined,
   begin: ({ server, random }) => server.clock.step(random.pick([-STEP, STEP])),
   end: ({ server }) => server.clock.step(0),
-  // Until the clock has passed every token that was taken from it. A loss of data before that would be a second fault, which is
-  // documented.
+  // Until the clock has passed every token that was derived from it. Losing data before then would be a second,
+  // documented fault.
   settle: STEP,
 };

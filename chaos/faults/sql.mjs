@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-// The acts of an operator of a database: KILL CONNECTION, pg_terminate_backend, KILL QUERY, pg_cancel_backend.
+// Actions of a database operator: KILL CONNECTION, pg_terminate_backend, KILL QUERY, pg_cancel_backend.
 
 export const killConnection = {
   name: 'KILL CONNECTION',
@@ -8,16 +8,19 @@ export const killConnection = {
 };
 
 const CANCELS = 40;
-/** An idle session is closed after a third of its guard. With a short guard, a lock that was left on it would end before anybody misses it. */
+/**
+ * An idle session is closed after a third of its guard. With a short guard, a lock left on a session would end before
+ * the test notices it.
+ */
 const LONG_GUARD = 30_000;
 const PATIENCE = 1_500;
 const LENGTH = 5;
-/** A release that was cancelled is tried again after a second or two, and a lock that was left on a session stays for ten. */
+/** A canceled release is retried after a second or two, and a lock left on a session stays for ten. */
 const LAST_PATIENCE = 4_000;
 /**
- * Cancels what sessions do when a holder has called `release()`: about when a waiter is granted the lock. The release and the cancel are on
- * their way to the server at the same time, so either may be first. Meanwhile two processes compete for a key of their own. When both have
- * ended, nobody holds it, and a worker must get it.
+ * Cancels the sessions' statements when a holder has called `release()`, at about the time a waiter is granted the
+ * lock. The release and the cancel are in flight at the same time, so either may arrive first. Meanwhile, two processes
+ * compete for a separate key. When both have finished, the key must be free for another worker.
  */
 export const statementsCancelled = {
   name: 'statements cancelled',
@@ -28,7 +31,7 @@ export const statementsCancelled = {
     for (const rival of rivals) fleet.send(rival, 'run');
     await server.cancelStatements(random, CANCELS, async () => {
       const isReleased = await fleet.nextRelease(random.pick(rivals), key);
-      // The shortest sleep is longer than most grants.
+      // Even the shortest sleep takes longer than most grants.
       if (random.chance(0.3)) await sleep(1);
       return isReleased;
     });

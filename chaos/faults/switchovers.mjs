@@ -1,21 +1,21 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-// Another server takes the place of a database's writer, and the address of the writer moves to it.
+// Another server replaces a database's writer, and the writer's address moves to it.
 
-/** Until a holder has its lock, in ms. */
+/** Time for a holder to get its lock, in ms. */
 const GRANTED = 700;
 /** Longer than the fault, which ends the hold. */
 const HOLD = 60_000;
-/** So many acts show what the holder believes about five times a second. */
+/** With this many acts, the history shows about five times a second what the holder believes. */
 const ACTS = 300;
-/** A statement that waits for the standby is given up after half a second, and then its outcome is looked for. */
+/** A statement that waits for the standby times out after half a second. Then its outcome is looked up. */
 const UNACKNOWLEDGED = 2_500;
-/** For how long both may believe to hold. */
+/** For how long both processes may believe they hold the lock. */
 const BOTH = 2_000;
-/** Until the last acts of the holder are recorded. */
+/** Time for the holder's last acts to be recorded. */
 const LAST_ACTS = 300;
 
-/** A worker takes a lock and keeps it, until `compete` has let another one ask for it. */
+/** A worker takes a lock and keeps it until `compete` has let another worker request it. */
 function hold({ fleet, worker, subject: { recovery }, random }) {
   const holder = random.pick(fleet.members.filter((member) => member !== worker));
   const about = { key: `switched:${worker.name}`, mode: 'exclusive', isExtra: true };
@@ -25,7 +25,7 @@ function hold({ fleet, worker, subject: { recovery }, random }) {
 
 async function compete({ fleet, worker, server, holder, about }) {
   for (const { proxies } of fleet.members) for (const proxy of proxies) proxy.leadTo(server.port);
-  // One process connects anew and meets the new writer. What the others are connected to is the fault's choice.
+  // One process reconnects and reaches the new writer. The fault decides which server the others stay connected to.
   for (const proxy of worker.proxies) proxy.resetAll();
   fleet.send(worker, 'add', { sections: [{ ...about, wait: HOLD, length: 0 }] });
   await sleep(BOTH);
@@ -34,8 +34,9 @@ async function compete({ fleet, worker, server, holder, about }) {
 }
 
 /**
- * An operator makes the writer read-only, promotes its replica, which has caught up, and moves the address. The old writer and its
- * connections live on. Some operators wait for a session guard before they promote, as the page asks for.
+ * An operator makes the writer read-only, promotes its replica once it has caught up, and moves the address. The old
+ * writer and its connections stay alive. Some operators wait for a session guard before they promote, as the
+ * documentation requires.
  */
 export const gracefulSwitchover = {
   name: 'graceful switchover',
@@ -53,7 +54,10 @@ export const gracefulSwitchover = {
   },
 };
 
-/** The synchronous standby is cut off, so no COMMIT is acknowledged. Then the primary dies, and that standby is promoted. */
+/**
+ * The synchronous standby is cut off, so no COMMIT is acknowledged. Then the primary dies, and that standby is
+ * promoted.
+ */
 export const cutOffStandbyPromoted = {
   name: 'cut-off standby promoted',
   async prepare(context) {

@@ -1,10 +1,11 @@
-// One logical client: acquires a lock, acts on the resource, releases the lock, and records each step with the resource.
+// One logical client: acquires a lock, acts on the resource, releases the lock, and records each step with the
+// resource.
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /** The documented error codes of a failed acquire. Any other error is a violation. */
 const DOCUMENTED_ERRORS = new Set(['LOCK_BUSY', 'LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY', 'ABORTED']);
 
-/** How much all holders of a limited lock may take together. */
+/** The combined weight that all holders of a limited lock may take. */
 const LIMIT = 3;
 
 export class Client {
@@ -17,7 +18,7 @@ export class Client {
   #onRelease;
   #sections = 0;
 
-  /** `freshKeys`: the share of sections that use a new key, which no other section uses. */
+  /** `freshKeys`: the share of sections that use a new key of their own. */
   constructor({ subject, resource, random, name, keys, freshKeys = 0, onRelease }) {
     this.#subject = subject;
     this.#resource = resource;
@@ -29,8 +30,10 @@ export class Client {
   }
 
   /**
-   * One section, from the acquire to the end of the release. The rest is drawn; with `isExtra`, no other fault uses its key. It must
-   * not fail with `never`. The signal `over` ends it before its `length` is over, in which it makes so many `acts`. A lock of several keys is recorded as one of each.
+   * Runs one section, from the acquire to the end of the release. What isn't passed is chosen at random. With
+   * `isExtra`, no other fault uses its key. A section fails the run if it ends with the error code `never`. It makes
+   * `acts` acts within `length`, unless the signal `over` ends it earlier. A lock of several keys is recorded as one
+   * lock for each key.
    */
   async section({ length, over, acts, ...given } = {}) {
     this.#sections += 1;
@@ -59,7 +62,7 @@ export class Client {
     return this.#random.shuffled(this.#keys).slice(0, keysOfCall);
   }
 
-  /** How the key is wanted: exclusively, shared, or as a part of a limit. */
+  /** How to lock the key: exclusively, shared, or as part of a limit. */
   #kindFor(key) {
     const { shared, limited } = this.#subject;
     if (limited?.keys.includes(key)) {
@@ -85,7 +88,7 @@ export class Client {
         await this.#resource.record({
           event: 'failed',
           ...part,
-          // An error names the key that it is about. The call may have held the others meanwhile.
+          // An error names the key that failed. The call may have held the other keys meanwhile.
           code: parts.length > 1 && error.key !== part.key ? `${code}, another key` : code,
           reason: error.message,
           ...(isDocumented ? {} : { unexpected: String(error.stack) }),
@@ -106,11 +109,12 @@ export class Client {
       return isAccepted;
     };
     if (!(await record('enter'))) {
-      // A later holder has already entered with a larger token. The next claim must say that this lock is not held.
+      // A later holder has already entered with a larger token. The next claim must say that this lock is no longer
+      // held.
       await record('check');
       return;
     }
-    // A section that outlasts its lease needs the watchdog.
+    // A section that outlasts its lease relies on the watchdog.
     const { lifetime, longSections = { share: 0.005, length: lifetime * 1.3 } } = this.#subject;
     const drawn = this.#random.chance(longSections.share) ? longSections.length : this.#random.between(0, 12);
     const length = given.length ?? drawn;

@@ -8,7 +8,7 @@ const USAGE_TIMEOUT = 10_000;
 const RELEASE_TIMEOUT = 2_000;
 const WORKER = join(import.meta.dirname, 'worker.mjs');
 
-/** The worker processes. Each reaches the servers through proxies of its own. */
+/** The worker processes. Each reaches the servers through its own proxies. */
 export class Fleet {
   #settings;
   #members = [];
@@ -16,19 +16,22 @@ export class Fleet {
   #extras = 0;
   #onDeath;
 
-  /** `onDeath` is called for a worker that exits without being asked to. */
+  /** `onDeath` is called for a worker that exits unexpectedly. */
   constructor(settings, onDeath) {
     this.#settings = settings;
     this.#onDeath = onDeath;
   }
 
-  /** `servers` have a `port`, and `addresses` if they listen on several, by which the workers then reach them in turn. */
+  /** `servers` have a `port`, and `addresses` if they listen on several. The workers use these in turn. */
   async start(count, servers) {
     this.#servers = servers;
     this.#members = await Promise.all(Array.from({ length: count }, (_, index) => this.#start(`w${index + 1}`)));
   }
 
-  /** More processes beside a worker, with other settings. They do nothing by themselves, and end by `remove`. */
+  /**
+   * Starts more processes next to a worker, with other settings. They are idle until they get a command, and end with
+   * `remove`.
+   */
   async startBeside({ name }, count, settings) {
     const names = Array.from({ length: count }, () => `${name}/x${(this.#extras += 1)}`);
     return Promise.all(names.map((each) => this.#start(each, settings)));
@@ -51,14 +54,14 @@ export class Fleet {
     for (const member of this.#members) this.send(member, 'run');
   }
 
-  /** Kills a worker, whatever it is doing, and starts another one instead. */
+  /** Kills a worker, whatever it is doing, and starts a replacement. */
   async replace(member) {
     await this.kill(member);
     await this.#launch(member);
     this.send(member, 'run');
   }
 
-  /** Kills a process, unless it has ended. */
+  /** Kills a process, unless it has already exited. */
   async kill(member) {
     member.expected = true;
     const { exitCode, signalCode } = member.process;
@@ -68,8 +71,8 @@ export class Fleet {
   }
 
   /**
-   * Ends all sections and starts no new one. Resolves to what each worker still holds or awaits when all its clients have
-   * ended. `pending` is missing for a worker whose clients did not end in time.
+   * Lets all sections finish and starts no new ones. Resolves to what each worker still holds or waits for after all
+   * its clients have finished. `pending` is missing for a worker whose clients did not finish in time.
    */
   async drain(timeout, members = this.#members) {
     return Promise.all(
@@ -80,7 +83,10 @@ export class Fleet {
     );
   }
 
-  /** Resolves to whether this worker releases a lock of this key within `timeout` ms, when it does. */
+  /**
+   * Resolves to true when this worker starts releasing a lock of this key, or to false if it doesn't within `timeout`
+   * ms.
+   */
   async nextRelease(member, key, timeout = RELEASE_TIMEOUT) {
     return (await this.#request(member, 'announceRelease', 'releasing', timeout, { key })) !== undefined;
   }
@@ -89,7 +95,7 @@ export class Fleet {
     return Promise.all(this.#members.map((member) => this.#request(member, 'usage', 'usage', USAGE_TIMEOUT)));
   }
 
-  /** Stops all workers. Resolves to the names of those that had to be killed. */
+  /** Stops all workers. Resolves to the names of the workers that had to be killed. */
   async stop(timeout) {
     const killed = await Promise.all(
       this.#members.map(async (member) => {
@@ -135,7 +141,7 @@ export class Fleet {
     return answer;
   }
 
-  /** The next message of this type, or nothing if the process exits or sends none within `timeout` ms. */
+  /** The next message of this type, or `undefined` if the process exits or sends none within `timeout` ms. */
   #message({ process: child }, type, timeout) {
     return new Promise((resolve) => {
       const settle = (message) => {

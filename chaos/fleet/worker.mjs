@@ -1,4 +1,4 @@
-// A process of the application: some logical clients that loop, and the faults that can only happen inside a process.
+// One process of the application: looping logical clients, and the faults that can only happen inside a process.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connectToResource } from '../judge/resource-client.mjs';
 import { seededRandom } from '../random.mjs';
@@ -17,7 +17,7 @@ let stopping = false;
 let loops = [];
 let sections = 0;
 let announced;
-/** The ends of the sections that `letGo` ends, by their keys. */
+/** What ends the sections that `letGo` ends, by key. */
 const holds = new Map();
 
 async function loop(client, random) {
@@ -28,7 +28,7 @@ async function loop(client, random) {
   }
 }
 
-/** Called when a lock is being released. */
+/** Called when a lock starts being released. */
 function onRelease(key) {
   if (key !== announced) return;
   announced = undefined;
@@ -40,21 +40,21 @@ const commands = {
     running = true;
     loops = clients.map(({ client, random }) => loop(client, random));
   },
-  /** Starts no new section. Sections in flight and waiting callers come to their end. */
+  /** Starts no new sections. Running sections and waiting callers finish. */
   async drain() {
     running = false;
     await Promise.all(loops);
-    // Runs that the jobs begin by themselves.
+    // Wait for runs that the jobs start on their own.
     while (subject.schedule && subject.pending() > 0) await sleep(50);
-    // Not if its time is over and the run has ended.
+    // The coordinator may have timed out and disconnected.
     if (process.connected) process.send({ type: 'drained', pending: subject.pending?.() ?? 0 });
   },
-  /** Sections beside those of the clients. */
+  /** Runs sections in addition to the clients' own. */
   add({ sections }) {
     const [{ client }] = clients;
     loops.push(...sections.map((section) => client.section(section)));
   },
-  /** A section beside those of the clients that `letGo` ends. */
+  /** Runs a section, in addition to the clients' own, that lasts until `letGo`. */
   hold({ section }) {
     const [{ client }] = clients;
     const over = new AbortController();
@@ -74,18 +74,18 @@ const commands = {
   clock({ step }) {
     Date.now = () => realNow() + step;
   },
-  /** The outcome is unknown while the casStore cannot be reached, so a failure says nothing. */
+  /** A failure is ignored: while the casStore can't be reached, the outcome is unknown. */
   switch({ provider }) {
     subject.switchTo(provider).catch(() => undefined);
   },
   usage() {
     globalThis.gc?.();
     const { heapUsed } = process.memoryUsage();
-    // The sleeping clients are timeouts, so timeouts are not counted.
+    // Sleeping clients show up as timeouts, so timeouts aren't counted.
     const handles = process.getActiveResourcesInfo().filter((kind) => kind !== 'Timeout').length;
     process.send({ type: 'usage', heapUsed, handles, sections });
   },
-  /** The process then exits by itself if nothing was left open. */
+  /** Afterwards, the process exits on its own unless something was left open. */
   async stop() {
     await subject.stop();
     resource.close();
@@ -103,6 +103,6 @@ const clients = Array.from({ length: oneKeyForEachClient ? settings.keys.length 
 });
 subject.schedule?.((section) => clients[settings.keys.indexOf(section.key)].client.section(section));
 process.on('message', ({ type, ...details }) => void commands[type](details));
-// When the coordinator dies, no other process would end this one.
+// If the coordinator dies, nothing else would end this process.
 process.on('disconnect', () => stopping || process.exit());
 process.send({ type: 'ready' });

@@ -1,17 +1,19 @@
-// Reads a history in the order of the resource and finds what a lock must never do. It never compares clocks of two processes.
+// Reads a history in the order of the resource and finds violations of a lock's promises. It never compares the clocks
+// of two processes.
 //
-// How an overlap is proved: each act of a holder states how long the holder believes to hold. The holder sent it after the
-// resource had acknowledged its act before, so the holder claims at least [that record, that record + remaining]. It is a violation
-// if somebody else enters inside such a claim, or if a claim is made after somebody else has entered. A holder that was paused,
-// and finds at its next check that it no longer holds, violates nothing: no lock survives a pause between check and write.
-// Fencing tokens exist for that pause.
+// How it proves an overlap: each act states for how long the holder believes it holds the lock. The holder sent it
+// after the resource had acknowledged the holder's previous act, so the holder claims at least the interval [previous
+// record, previous record + remaining]. It is a violation if another process enters within this interval, or if a claim
+// is made after another process has entered. A holder that was paused and finds at its next check that it no longer
+// holds the lock violates nothing: no lock survives a pause between check and write. Fencing tokens exist for that
+// pause.
 
 import { CycleRules } from './cycle-rules.mjs';
 import { TickRules } from './tick-rules.mjs';
 
 /**
- * What a lock must never do: the id that the documentation uses, and a description. A subject lists the faults under which
- * its documentation gives up a rule.
+ * What a lock must never do: the rule's id in the documentation, and a description. A subject lists the faults for
+ * which its documentation waives a rule.
  */
 export const RULES = {
   overlap: { id: 'V1, V9', text: 'two holders (or a reader and a writer) are inside one key, both by their own claim' },
@@ -44,16 +46,16 @@ export const RULES = {
   unexpected: { id: 'unexpected', text: 'an undocumented error, or a process that exited' },
 };
 
-/** The documented outcomes of `release()` outside of re-entry. */
+/** The documented results of `release()`, apart from re-entry. */
 const RELEASE_RESULTS = ['released', 'lost', 'pending'];
 
-// A loss is found by reading the clock, so it is late by rounding alone. This bound comes from the design.
+// A loss is detected by reading the clock, so only rounding can delay it. This bound comes from the design.
 const LATE = 20;
-// A caller that came half a second later came later, whatever the scheduler of this machine does.
+// A caller that arrived half a second later did arrive later, whatever this machine's scheduler does.
 const CERTAINLY_LATER = 500;
-// A process lets callers in for 10 ms after its grant. The resource records each of them when its first act arrives.
+// A process admits callers for 10 ms after its grant. The resource records each of them when its first act arrives.
 const COHORT = 100;
-// An election with a server that restarts. Faults come one after the other, each time at other workers and servers.
+// An election combined with a server restart. Faults occur one after another, each on other workers and servers.
 const LONGEST_FAULT = 8_000;
 
 export class Checker {
@@ -65,11 +67,11 @@ export class Checker {
   #goneAt = new Map();
   #ticks;
   #cycles;
-  /** The conditions that were drawn for the servers of this run, by name; undefined if none were. */
+  /** The conditions chosen at random for this run's servers, by name; undefined if there are none. */
   conditions;
-  /** The code and the message of the latest acquire that failed. */
+  /** The code and message of the latest failed acquire. */
   lastFailure;
-  /** The moments at which the servers had different data although nothing was in flight, with the differences. They excuse nothing. */
+  /** When the servers had different data although nothing was in flight, with the differences. These excuse nothing. */
   disagreements = [];
   violations = [];
   excused = [];
@@ -81,17 +83,17 @@ export class Checker {
     this.#cycles = subject.cycles && new CycleRules(subject);
   }
 
-  /** How many ticks were due, where sections are runs of jobs. */
+  /** How many ticks were due, if sections are runs of jobs. */
   get ticks() {
     return this.#ticks?.counts;
   }
 
-  /** How many callers were refused for a cycle, and how many waited in vain, where clients record that. */
+  /** How many callers were refused because of a cycle, and how many waited in vain, if clients record this. */
   get cycles() {
     return this.#cycles?.counts;
   }
 
-  /** The faults, with what happened during each of them and until the next one. */
+  /** The faults, with what happened between each one and the next. */
   get faults() {
     return this.#faults;
   }
@@ -99,7 +101,8 @@ export class Checker {
   observe(entry) {
     this['_' + entry.event]?.(entry, this.#ops.get(entry.op), this.#key(entry.key));
     const op = this.#ops.get(entry.op);
-    // No caller waits until its `sent` is recorded. On a busy machine that was 280 ms after the claim that follows it had been made.
+    // No caller waits for its `sent` to be recorded. On a busy machine, that was 280 ms after the next claim had been
+    // made.
     if (op && entry.event !== 'sent') op.before = entry.at;
   }
 
@@ -132,7 +135,7 @@ export class Checker {
     this.#fault.end = at;
   }
 
-  /** No new attempts from here on, so keys that were not entered by now do not count for the recovery. */
+  /** No new attempts start after this, so a key that hasn't been entered yet doesn't count for recovery. */
   _quiet({ at }) {
     this.#fault?.recovering.clear();
     for (const { key, what } of this.#ticks?.quiet(at, this.#faults) ?? []) {
@@ -144,7 +147,7 @@ export class Checker {
   _attempt({ at, op, key, mode, limit, weight, wait, isExtra }, _, state) {
     this.counts.attempts += 1;
     this.#ticks?.fired(at, key);
-    // No other fault uses the key, so no recovery waits for it.
+    // No other fault uses the key, so no recovery depends on it.
     state.isExtra = isExtra;
     this.#ops.set(op, {
       op,
@@ -161,11 +164,11 @@ export class Checker {
       claimedUntil: 0,
       floor: state.largest,
     });
-    // A caller that tries once and does not wait has no place in a queue.
+    // A caller that tries once without waiting isn't queued.
     if (wait !== 0) state.waiting.add(op);
   }
 
-  /** Recorded after the client called `acquire()`, so it is queued at this time at the latest. */
+  /** Recorded after the client called `acquire()`, so by this time the caller is queued. */
   _sent({ at }, op) {
     if (op) op.sentAt = at;
   }
@@ -184,7 +187,7 @@ export class Checker {
     if (unexpected) this.#violation('unexpected', at, op, unexpected);
   }
 
-  /** Recorded before a client that holds locks waits for another one. */
+  /** Recorded before a client that holds locks waits for another lock. */
   _waits(entry) {
     this.#cycles.begun(entry.at, entry);
   }
@@ -207,7 +210,8 @@ export class Checker {
     if (op.token !== null && op.token > state.largest) state.largest = op.token;
     if (!accepted) {
       this.#countRefused();
-      // The holder of the larger token was granted the lock later, so this caller must notice that it no longer holds.
+      // The holder with the larger token was granted the lock later, so this caller must notice that it no longer holds
+      // it.
       const later = laterHolder(op, state);
       if (later) this.#overtake(op, later.enteredAt, later);
       this.#claim(entry, op);
@@ -219,8 +223,8 @@ export class Checker {
       this.#fault.sections += 1;
       this.#recover(at, op);
     }
-    // Without tokens, nothing refuses a caller that was paused before it entered. It may have held the lock before those who
-    // are inside, and has lost it.
+    // Without tokens, nothing refuses a caller that was paused before it entered. It may have held the lock before
+    // those now inside, and has lost it.
     const mayBeEarlier = op.token === null && !entry.held;
     for (const other of state.inside.values()) if (conflict(op, other) && !mayBeEarlier) this.#overlap(at, other, op);
     if (op.mode === 'limited') this.#crowd(at, op, state);
@@ -229,7 +233,7 @@ export class Checker {
     this.#claim(entry, op);
   }
 
-  /** Where the server has forgotten the record of a job, a tick may be begun once more. */
+  /** If the server has forgotten a job's record, a tick may start one more time. */
   #checkTick(entry) {
     const { at, key } = entry;
     const { allows, lifetime } = this.#subject;
@@ -241,7 +245,7 @@ export class Checker {
     else this.#violation('twice', at, entry, what);
   }
 
-  /** The subject has recovered when each key has been entered after the fault. */
+  /** The subject has recovered once each key has been entered after the fault. */
   #recover(at, { key }) {
     const { end, recovering } = this.#fault;
     if (at > end && recovering.delete(key) && recovering.size === 0) this.#fault.recovery = at - end;
@@ -252,8 +256,8 @@ export class Checker {
     if (!entry.accepted) return this.#countRefused();
     const { overtakenBy } = op;
     if (overtakenBy === undefined) return;
-    // A holder that knows of its loss and writes anyway shows what tokens are worth. Where it or the later one has none, it shows nothing.
-    // Without a token, nothing stops a write that a pause has delayed either.
+    // A holder that knows of its loss and writes anyway demonstrates what tokens are worth. If it or the later holder
+    // has no token, it demonstrates nothing. Without a token, nothing stops a write delayed by a pause either.
     const isJudged = op.token === null ? entry.held && claimsTooLong(op) : entry.held || overtakenBy.token !== null;
     if (isJudged) this.#violation('stale', entry.at, op, `after ${overtakenBy.op}`);
   }
@@ -269,7 +273,7 @@ export class Checker {
 
   _done({ at, op: id, result, signaled }, op, state) {
     if (!RELEASE_RESULTS.includes(result)) this.#violation('release', at, op, result);
-    // The lock was somebody else's by then, and the backend knows it, unless both were let in.
+    // By then, another process held the lock, and the backend knows it, unless both were granted the lock.
     const { overtakenAt, overtakenBy } = op;
     if (result === 'released' && overtakenBy && !this.#isDocumented('overlap', op, overtakenAt, overtakenAt)) {
       this.#violation('release', at, op, `released, although ${overtakenBy.op} had entered`);
@@ -277,7 +281,7 @@ export class Checker {
     if (signaled === true && result !== 'lost') {
       this.#violation('signal', at, op, `the signal reported a loss, but the release says ${result}`);
     }
-    // A loss that only the release finds is not signaled any more.
+    // A loss that only the release detects is no longer signaled.
     if (signaled === false && result === 'lost' && op.isOver) {
       this.#violation('signal', at, op, 'lost, but the signal did not report it');
     }
@@ -287,7 +291,7 @@ export class Checker {
     state.movedAt.set(op.worker, at);
   }
 
-  /** A dead process waits for nothing and claims nothing. */
+  /** A dead process neither waits nor claims anything. */
   _gone({ at, worker }) {
     this.#goneAt.set(worker, at);
     this.#cycles?.gone(at, worker);
@@ -301,7 +305,7 @@ export class Checker {
     }
   }
 
-  /** How many sessions the server had of a process that was killed. */
+  /** How many sessions of a killed process the server had. */
   _sessions({ at, of: worker, sessions }) {
     const goneAt = this.#goneAt.get(worker) ?? at;
     if (sessions === 0 || at - goneAt <= this.#subject.sessionsEndWithin) return;
@@ -312,7 +316,7 @@ export class Checker {
     this.conditions = conditions;
   }
 
-  /** A violation that the coordinator saw. */
+  /** A violation that the coordinator observed. */
   _violation({ at, rule, what }) {
     this.#violation(rule, at, undefined, what);
   }
@@ -330,7 +334,10 @@ export class Checker {
     }
   }
 
-  /** More than the limit are inside after `op` entered. That is a violation if too many of them claim that moment, now or later. */
+  /**
+   * After `op` entered, more than the limit are inside. That is a violation if too many of them claim to hold the lock
+   * at that moment, now or in a later record.
+   */
   #crowd(at, op, { inside }) {
     const members = [op, ...[...inside.values()].filter(({ mode }) => mode === 'limited')];
     if (taken(members) <= op.limit) return;
@@ -341,13 +348,15 @@ export class Checker {
 
   #checkLimit(crowd, now) {
     const { at, members, limit, isReported } = crowd;
-    // The entrant has claimed when it sent its entry; the others at their last record before or at one after.
+    // The entrant made its claim when it sent its entry; the other holders claim that moment if their last record
+    // before it, or any record after it, does.
     const claiming = members.filter(
       ({ claimedUntil, before, isOver }) => claimedUntil > at || (!isOver && before > at),
     );
     if (isReported || taken(claiming) <= limit) return;
     crowd.isReported = true;
-    // Of the one that asked first: if a fault has taken a lock, then that of a holder from before it.
+    // Report the caller that attempted first: if a fault took a lock, it was taken from a holder that is older than the
+    // fault.
     const [first] = claiming.toSorted((one, other) => one.startedAt - other.startedAt);
     const names = claiming.map(({ op }) => op).join(', ');
     this.#violation('limit', now, first, `${taken(claiming)} of ${limit}: ${names}`, at);
@@ -360,9 +369,10 @@ export class Checker {
 
   #overlap(at, holder, entrant) {
     this.#overtake(holder, at, entrant);
-    // A server may notice the end of a killed process before the resource does. What the process says later still counts.
+    // A server may notice that a killed process has died before the resource does. Whatever the process reports later
+    // still counts.
     const mayBeDead = this.#fault?.name === 'worker killed' && holder.worker.startsWith(`${this.#fault.target}/`);
-    // It made its claim at its last record.
+    // The holder made its claim at its last record.
     if (at < holder.claimedUntil && !mayBeDead)
       this.#violation('overlap', at, holder, `when ${entrant.op} entered`, at, holder.before);
     else {
@@ -372,12 +382,12 @@ export class Checker {
   }
 
   /**
-   * A token must be larger than those of all who had entered before its caller asked. If the resource accepts it, it must also be
-   * larger than those of all who entered before it.
+   * A token must be larger than the tokens of all holders that had entered before its caller's attempt began. If the
+   * resource accepts it, it must also be larger than the tokens of all that entered before it.
    */
   #checkToken(at, op, accepted, { largest, latest, limitedTokens }) {
     if (op.token === null) return;
-    // Those that hold together may enter in another order than they were granted, and readers may share a token.
+    // Concurrent holders may enter in a different order than they were granted, and readers may share a token.
     const others = Object.values(latest).filter((other) => conflict(op, other));
     const entered =
       op.mode === 'exclusive' ? largest : others.reduce((most, { token }) => (token > most ? token : most), -1n);
@@ -391,7 +401,7 @@ export class Checker {
   #checkOrder(at, op, state) {
     if (!this.#subject.fair) return;
     const queuedAt = this.#entrantQueuedAt(at, op, state);
-    // A fault since may have cost the waiter its grant, and then it has a later token.
+    // A later fault may have cost the waiter its grant, in which case its token is a later one.
     const isCalm = op.sentAt >= this.#calmSince(op);
     const passing = isCalm && op.passedBy.find(({ token }) => token < op.token);
     if (passing) this.#violation('overtaken', at, op, `by ${passing.op}`);
@@ -403,19 +413,22 @@ export class Checker {
       if (conflict(op, waiter)) {
         if (!this.#isFirstCohort(op, waiter, state)) this.#violation('overtaken', at, waiter, `by ${op.op}`);
       }
-      // Those that are granted together enter in any order. Of limited holders the tokens tell who was granted first.
+      // Concurrent holders enter in any order. For limited holders, the tokens show who was granted first.
       else if (op.mode === 'limited') waiter.passedBy.push(op);
     }
   }
 
-  /** Callers of one process that enter one after the other, with nobody else between them, are one cohort. */
+  /** Callers of one process that enter consecutively, with no other process in between, are one cohort. */
   #countCohort(at, { worker }, state) {
     const { cohort } = state;
     if (cohort?.worker === worker && at - cohort.beganAt <= COHORT) return;
     state.cohort = { worker, beganAt: at };
   }
 
-  /** Where a process may let in its next callers under one grant, each waiter may be overtaken by one cohort of each other process. */
+  /**
+   * If a process may admit its next callers under the same grant, each waiter may be overtaken by one cohort of every
+   * other process.
+   */
   #isFirstCohort(op, waiter, { cohort }) {
     if (this.#subject.fair !== 'cohorts' || op.worker === waiter.worker) return false;
     const known = waiter.overtakenByCohort.get(op.worker);
@@ -424,8 +437,9 @@ export class Checker {
   }
 
   /**
-   * When the caller that enters was queued. Where a process has one place in the queue, all its waiting readers enter together
-   * with the first of them, so they count as queued with that one. A reader that asks after that entry does not.
+   * When the entering caller was queued. If a process has a single place in the queue, all its waiting readers enter
+   * together with the first of them, so they count as queued at its time. A reader that arrives after that entry does
+   * not.
    */
   #entrantQueuedAt(at, op, { groups, waiting }) {
     if (this.#subject.fair === true || op.mode !== 'shared') return op.startedAt;
@@ -441,14 +455,18 @@ export class Checker {
     return Math.min(group.queuedAt, op.startedAt);
   }
 
-  /** Where a process has one place in the queue, its next caller is queued when the caller before has entered or left. */
+  /**
+   * If a process has a single place in the queue, its next caller is queued when the previous one has entered or left.
+   */
   #waiterQueuedAt(waiter, op, state) {
     const isQueued = this.#subject.fair === true || (this.#subject.fair === 'cohorts' && waiter.mode !== 'limited');
     if (isQueued || waiter.worker === op.worker) return waiter.sentAt;
     return Math.max(waiter.sentAt, state.movedAt.get(waiter.worker) ?? 0);
   }
 
-  /** The time since which no fault has affected this waiter. A fault of one worker changes nothing in the order of the others. */
+  /**
+   * When the last fault that affected this waiter ended. A fault of one worker doesn't affect the order of the others.
+   */
   #calmSince({ worker }) {
     const affecting = this.#faults.findLast(({ of, target }) => of !== 'worker' || worker.startsWith(`${target}/`));
     const { settle = 0, reconnect = 0 } = this.#subject;
@@ -484,12 +502,14 @@ export class Checker {
       this.#faults.some((fault) => {
         if (since < fault.begin || !allows[fault.name]?.includes(documented)) return false;
         const noticed = lostAtBegin[fault.name];
-        // Its locks were lost at its begin. Their holders must have noticed then, and not when others are granted the locks.
+        // This fault took the locks when it began. Their holders must have noticed then, not when other callers are
+        // granted the locks.
         if (noticed !== undefined)
           return op.startedAt <= fault.begin && claimedAt <= fault.begin + noticed && since <= fault.begin + lifetime;
-        // A holder that lost its lock by a fault must notice in time, whatever fault comes in between.
+        // A holder that lost its lock to a fault must notice in time, whatever fault occurs in between.
         if (since > fault.end + lifetime || at - since > noticedWithin) return false;
-        // A fault cannot take a lock from a caller that asked after it was over. The other of the two holders may have asked later.
+        // A fault can't take a lock from a caller that made its request after the fault. The other of the two holders
+        // may have made its request later.
         return documented !== 'overlap' || op.startedAt <= fault.end + (fault.settle ?? settle);
       }),
     );
@@ -514,20 +534,21 @@ export class Checker {
   }
 }
 
-/** Whether it has claimed to hold the lock after a later holder had entered. */
+/** Whether it claimed to hold the lock after a later holder had entered. */
 const claimsTooLong = ({ claimedUntil, before, overtakenAt }) =>
   overtakenAt !== undefined && (claimedUntil > overtakenAt || before > overtakenAt);
 
-/** Under which of these names a subject may allow it. */
+/** The names under which a subject may waive the rule. */
 function documentedAs(rule, op) {
-  // Too many holders are what two are for an exclusive lock.
+  // Exceeding a limit corresponds to two holders of an exclusive lock.
   if (rule === 'limit') return ['overlap'];
-  // Where two hold and one of them has no token, such as a limited one, nothing refuses what either writes.
+  // If two hold the lock and one of them has no token (a limited holder, for example), nothing refuses what either
+  // writes.
   const isUnstoppable = rule === 'stale' && (op.token === null || op.overtakenBy?.token === null);
   return isUnstoppable ? ['stale', 'overlap'] : [rule];
 }
 
-/** The conflicting holder that has entered with a larger token, if there are tokens. */
+/** The conflicting holder that entered with a larger token, if there are tokens. */
 const laterHolder = (op, { latest }) =>
   Object.values(latest).find((other) => conflict(op, other) && other.token > op.token);
 

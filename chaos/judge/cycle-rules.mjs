@@ -1,17 +1,25 @@
-// The faults of a search for deadlocks: to refuse a caller for a cycle that was not there, or to leave callers in one that stays.
+// Rules for deadlock detection: it must not refuse a caller because of a cycle that didn't exist, and must not leave
+// callers in a cycle that persists.
 //
-// A client records each wait under other locks before it asks for the lock, and once more after the wait is over. So the callers waited for at most as long as the
-// record says, and a cycle that the record excludes never existed. Nothing here compares clocks of two processes.
+// A client records each wait under other locks before it requests the lock, and again after the wait is over. So the
+// real wait is never longer than the recorded one, and a cycle that the records exclude never existed. No clocks of
+// different processes are compared here.
 
-/** A wait is published after 1 s, and the cycle existed after that: docs/deadlocks.md. So all of its callers waited together for this time, under any fault. */
+/**
+ * A wait is published after 1 s, and the cycle still existed after that: see docs/deadlocks.md. So all its callers must
+ * have waited together for at least this time, under any fault.
+ */
 const TOGETHER = 1_000;
-/** A process removes the text of a wait when that is over. This is for the network, a look that is on its way, and a busy machine. */
+/**
+ * A process removes a wait's record when the wait is over. This allows for the network, a read already in progress, and
+ * a busy machine.
+ */
 const REMOVED = 1_000;
-/** A text that its process cannot remove ends after this time. */
+/** A record that its process can't remove expires after this time. */
 const KEPT = 3_000;
-/** A deadlock is found within 5 s. Another cycle of the same caller may take the search 3 s before that. */
+/** A deadlock is found within 5 s. Another cycle of the same caller may occupy the search for 3 s before that. */
 const FOUND = 8_000;
-/** Longer than any fault, with all that is allowed after it. */
+/** Longer than any fault, including everything allowed after it. */
 const REMEMBERED = 60_000;
 
 export class CycleRules {
@@ -19,23 +27,24 @@ export class CycleRules {
   #waits = new Map();
   #reconnect;
   /**
-   * How many callers were refused, how many of them while no fault concerned their cycle, how many ms such a cycle had ended before at most, for how many ms
-   * its callers had waited together at least, and how many callers waited in vain.
+   * How many callers were refused; how many of these refusals no fault concerned (`calm`); the maximum time since such
+   * a cycle had ended, in ms; the minimum time its callers had waited together, in ms; and how many callers waited in
+   * vain.
    */
   counts = { refused: 0, calm: 0, ended: 0, together: undefined, busy: 0 };
 
-  /** For how many ms after a fault a client may be without a connection. */
+  /** `reconnect`: for how many ms after a fault a client may be disconnected. */
   constructor({ reconnect = 0 }) {
     this.#reconnect = reconnect;
   }
 
-  /** A caller that holds these keys is about to wait for another one. */
+  /** A caller that holds these keys is about to wait for another key. */
   begun(at, { wait: id, worker, key, mode, holds }) {
     for (const [old, { to }] of this.#waits) if (to < at - REMEMBERED) this.#waits.delete(old);
     this.#waits.set(id, { id, worker, key, mode, holds, from: at, to: Infinity });
   }
 
-  /** The wait is over. Answers what is wrong with its end, as `{ rule, what }`, if anything is. */
+  /** The wait is over. Returns what was wrong with its outcome, as `{ rule, what }`, if anything was. */
   ended(at, { wait: id, code, cycle }, faults) {
     const wait = this.#waits.get(id);
     wait.to = at;
@@ -44,7 +53,7 @@ export class CycleRules {
     return undefined;
   }
 
-  /** A dead process waits for nothing. */
+  /** A dead process no longer waits. */
   gone(at, worker) {
     for (const wait of this.#waits.values()) if (wait.worker === worker) wait.to = Math.min(wait.to, at);
   }
@@ -78,7 +87,10 @@ export class CycleRules {
     });
   }
 
-  /** Of all waits that these members may be, those that ended last, if they lasted together for long enough: the time in which all of them waited. */
+  /**
+   * The time during which all members waited, if that was long enough. If several recorded waits match a member, the
+   * latest such time.
+   */
   #together(own, others) {
     const all = [...this.#waits.values()];
     const latest = (from, to, members) => {
@@ -93,7 +105,10 @@ export class CycleRules {
     return latest(own.from, own.to, others);
   }
 
-  /** A caller gave up. All of the same cycle may have been refused, unless it lasted for long and no fault kept them from the server. */
+  /**
+   * A caller gave up. That is allowed unless its cycle lasted for a long time and no fault kept any of its callers from
+   * the server: another caller of the same cycle may have been refused.
+   */
   #busy(at, own, faults) {
     this.counts.busy += 1;
     const cycle = this.#cycleOf(own, at - FOUND);
@@ -107,7 +122,7 @@ export class CycleRules {
     return { rule: 'unrefused', what: `its cycle lasted for ${FOUND} ms: ${textOf(members)}` };
   }
 
-  /** The waits that have closed a cycle through this one since that time. */
+  /** The waits that have formed a cycle with this one since that time. */
   #cycleOf(own, since) {
     const waiting = [...this.#waits.values()].filter(
       ({ from, to }) => from <= since && (to === Infinity || to === own.to),
@@ -125,7 +140,7 @@ export class CycleRules {
     return path(own);
   }
 
-  /** The faults that these processes may have noticed in this time. */
+  /** The faults that these processes may have noticed during this time. */
   #concerning(workers, faults, from, to) {
     return faults.filter(({ of, target, begin, end, settle = 0 }) => {
       const isTheirs = of !== 'worker' || workers.some((worker) => worker.startsWith(`${target}/`));
@@ -134,7 +149,7 @@ export class CycleRules {
   }
 }
 
-/** A text that a fault has kept ends by itself, and a look that a fault has stopped goes on after it. */
+/** A record that a fault preserved expires, and a read that a fault interrupted continues after it. */
 function allowanceFor(faults, at, reconnect) {
   if (faults.length === 0) return 0;
   const lengths = faults.map(({ begin, end, settle = 0 }) => Math.min(end, at) - begin + Math.max(settle, reconnect));

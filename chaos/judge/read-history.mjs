@@ -4,7 +4,7 @@ import { Checker } from './checker.mjs';
 
 const linesOf = (file) => createInterface({ input: createReadStream(file) });
 
-/** The subject, seed and commit that the first entry of a history names. Empty for a history without a head. */
+/** The subject, seed, and commit from the first entry of a history. Empty for a history without a head. */
 export async function headOf(file) {
   for await (const line of linesOf(file)) {
     const { event, ...head } = JSON.parse(line);

@@ -2,12 +2,12 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { onMessage } from './json-lines.mjs';
 
-/** The connection of a worker or of the coordinator to the resource. */
+/** Connects a worker or the coordinator to the resource. */
 export async function connectToResource(path) {
   const socket = connect(path);
   const answers = new Map();
   let last = 0;
-  // Nothing can be judged without the resource. The coordinator notices the exit of this process.
+  // Without the resource, nothing can be judged. The coordinator notices that this process has exited.
   socket.on('error', () => process.exit(1));
   onMessage(socket, ({ id, accepted }) => {
     answers.get(id)?.(accepted);
@@ -15,14 +15,14 @@ export async function connectToResource(path) {
   });
   await once(socket, 'connect');
   return {
-    /** Resolves when the message is recorded, to whether the resource accepted it (`enter` and `write` only). */
+    /** Resolves once the message is recorded, to whether the resource accepted it (`enter` and `write` only). */
     record(message) {
       last += 1;
       const id = last;
       socket.write(`${JSON.stringify({ id, ...message })}\n`);
       return new Promise((resolve) => answers.set(id, resolve));
     },
-    /** Does not wait for the record, which happens some time after this call. */
+    /** Does not wait until the message is recorded, which happens some time after this call. */
     send(message) {
       socket.write(`${JSON.stringify(message)}\n`);
     },

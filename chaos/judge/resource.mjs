@@ -1,8 +1,9 @@
-// The protected resource: a process of its own that decides the order of events. It trusts no clock of another process.
+// The protected resource: a separate process that determines the order of events. It doesn't trust the clock of any
+// other process.
 //
-// It records messages in the order in which they arrive, and protects itself as docs/guarantees.md asks: it refuses a fencing
-// token that is smaller than one it has seen. It answers each message after the message was recorded, so whatever a client
-// does next happens later than the record.
+// It records messages in the order of their arrival, and protects itself as docs/guarantees.md requires: it refuses a
+// fencing token that is smaller than one it has seen. It acknowledges each message after recording it, so whatever a
+// client does next happens after the record.
 import { createWriteStream } from 'node:fs';
 import { createServer } from 'node:net';
 import { onMessage } from './json-lines.mjs';
@@ -14,15 +15,16 @@ let sequence = 0;
 
 function record(entry) {
   sequence += 1;
-  // Ticks are names of times by this clock. Nothing else is judged by it.
+  // Ticks are named by the time on this clock. It is used for nothing else.
   const wall = entry.event === 'head' ? { wall: Date.now() } : undefined;
   const line = JSON.stringify({ n: sequence, at: Math.round(performance.now() * 1000) / 1000, ...wall, ...entry });
   history.write(`${line}\n`);
 }
 
 /**
- * Whether this token may still act on the key. Without a token, every act is accepted. It is too late when somebody has entered since with
- * whom it cannot hold together: after a writer anybody is, and after readers or limited holders those of other modes.
+ * Whether this token may still act on the key. Without a token, every act is accepted. A token is too old once a
+ * conflicting holder with a larger token has entered: after a writer, any older token; after readers or limited
+ * holders, an older token of another mode.
  */
 function accepts({ event, key, mode, token }) {
   if (token === null || token === undefined) return true;
@@ -30,7 +32,7 @@ function accepts({ event, key, mode, token }) {
   const largest = largestTokens.get(key) ?? { exclusive: -1n, shared: -1n, limited: -1n };
   const isOvertaken = ([other, token]) => value < token && (mode === 'exclusive' || mode !== other);
   if (Object.entries(largest).some(isOvertaken)) return false;
-  // Holders of one mode enter in any order.
+  // Holders in the same mode enter in any order.
   if (event === 'enter' && value > largest[mode]) largestTokens.set(key, { ...largest, [mode]: value });
   return true;
 }
@@ -53,5 +55,5 @@ process.on('message', () => {
   server.close();
   history.end(() => process.disconnect());
 });
-// At the end, or when the coordinator died: this process would otherwise keep their common output open.
+// At the end of the run, or when the coordinator has died: otherwise this process would keep their shared output open.
 process.on('disconnect', () => process.exit());

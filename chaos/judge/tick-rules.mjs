@@ -1,21 +1,21 @@
-// What jobs must never do: begin a tick twice, or not at all. A tick is the name of a time by the clock of the machine, on which the resource notes once what
-// its own clock shows.
+// Rules for jobs: a tick must not start twice, nor be missed. A tick is named by the time on the machine's clock. The
+// resource records once what that clock shows, relative to its own.
 
-/** The first firing of a round may be planned just after a tick. */
+/** The first firing of a round may be scheduled just after a tick. */
 const FIRST = 500;
-/** At the end of a round, the last ticks may still be waited for: half of a period, and the look after a lease. */
+/** At the end of a round, the last ticks may still be pending, for half a period plus the check after a lease. */
 const LAST = 4_000;
 /**
- * A run begins before its first act is recorded; a server may be away before its fault is recorded; and a caller may still begin after the end of
- * the round is recorded, because workers are told afterwards.
+ * A run starts before its first act is recorded, and a server may be down before its fault is recorded. A caller may
+ * still start after the end of the round is recorded, because workers are notified afterwards.
  */
 const RECORDED = 200;
 
 export class TickRules {
   #settings;
-  /** By key: the tick that was begun last, how often, and when for the first time. */
+  /** By key: the tick that was started last, its attempt, and when. */
   #last = new Map();
-  /** By key: the ticks that were begun. */
+  /** By key: the ticks that were started. */
   #begun = new Map();
   /** By key: `{ from, to }` of its runs. */
   #runs = new Map();
@@ -23,15 +23,15 @@ export class TickRules {
   #firedSince = new Map();
   #roundEndedAt = -Infinity;
   #wallAhead = 0;
-  /** How many ticks were due, and how many of them were not begun for a documented reason. */
+  /** How many ticks were due, and how many of them were not started for a documented reason. */
   counts = { due: 0, excused: 0 };
 
-  /** `{ period, afterCrash, outageOver }`, as `jobs` of a subject. */
+  /** `settings` are the `jobs` of a subject: `{ period, afterCrash, outageOver }`. */
   constructor(settings) {
     this.#settings = settings;
   }
 
-  /** `wall` is what the clock of the machine showed `at` this time. */
+  /** `wall` is what the machine's clock showed at the time `at`. */
   start(at, wall) {
     this.#wallAhead = wall - at;
   }
@@ -41,19 +41,19 @@ export class TickRules {
     if (!isOfLastRound && !this.#firedSince.has(key)) this.#firedSince.set(key, at);
   }
 
-  /** When a tick of this key was begun last. */
+  /** When a tick of this key was last started. */
   lastBegunAt(key) {
     return this.#last.get(key)?.at ?? -Infinity;
   }
 
-  /** A run has begun. Answers what is wrong with its tick, if anything is. */
+  /** A run has started. Returns what is wrong with its tick, if anything is. */
   begun(at, { op, key, tick, attempt }) {
     const last = this.#last.get(key);
     const isAgain = last?.tick === tick && attempt === last.attempt + 1 && attempt <= 1 + this.#settings.afterCrash;
     this.#last.set(key, { tick, attempt, at });
     listOf(this.#begun, key).push(tick);
     const runs = listOf(this.#runs, key);
-    // A run that is begun again goes on.
+    // A run that is started again continues the earlier one.
     const before = isAgain && runs.findLast((run) => run.tick === tick);
     runs.push({ op, tick, from: before ? before.from : at, to: Infinity });
     if (isAgain || last === undefined || tick > last.tick) return undefined;
@@ -61,13 +61,13 @@ export class TickRules {
     return `tick ${name} (attempt ${attempt}) after ${new Date(last.tick).toISOString()} (attempt ${last.attempt})`;
   }
 
-  /** The run of this caller is over, or its process. */
+  /** This caller's run is over, or its process has died. */
   ended(at, op, key) {
     const run = this.#runs.get(key)?.findLast((each) => each.op === op);
     if (run) run.to = at;
   }
 
-  /** The end of a round: answers the ticks that nobody has begun, although no run and no outage kept processes from it. */
+  /** The round has ended. Returns the ticks that were not started although no run and no outage prevented it. */
   quiet(at, faults) {
     const { period, outageOver } = this.#settings;
     const missed = [];

@@ -1,4 +1,4 @@
-/** The faults of clients, and of the network between them and any server. */
+/** Faults of clients, and of the network between clients and any server. */
 export const CLIENT_FAULTS = [
   ...['worker killed', 'worker paused', 'waiters killed', 'event loop blocked', 'client clock stepped'],
   ...['network delayed', 'requests lost', 'replies lost'],

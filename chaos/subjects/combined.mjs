@@ -5,8 +5,8 @@ const LEASE = 800;
 
 export const title = 'combined, all of redis and typeorm version on mariadb';
 /**
- * A lock that was not released ends with its lease, in one provider and then in the other. A frozen receiver costs a provisional
- * lease more.
+ * A lock that wasn't released ends with its lease, in one provider and then in the other. A frozen receiver adds a
+ * provisional lease.
  */
 export const recovery = 2 * LEASE + 3_000 + 4_000;
 /** The queue of Redis lives as long as with Redis alone. */
@@ -20,8 +20,8 @@ export const faults = [
   ...['server restarted empty', 'server clock stepped'],
 ];
 /**
- * docs/providers/failover.md: it excludes others while at least one provider keeps its data, and these faults delete only the data of
- * Redis. It has no tokens, so nothing stops a holder that was paused between check and write.
+ * docs/providers/failover.md: it excludes other holders while at least one provider keeps its data, and these faults
+ * delete only the data of Redis. It has no tokens, so nothing stops a holder that was paused between check and write.
  */
 export const allows = Object.fromEntries(faults.map((name) => [name, ['stale']]));
 export const excuse = 'There is no token with which the resource could reject an earlier holder';

@@ -2,19 +2,19 @@ import { load, managed } from './lock-manager.mjs';
 import { CLIENT_FAULTS } from './client-faults.mjs';
 
 const WINDOW = 1_000;
-/** How long a provider keeps the lock of a process that died: twice the window, at least 10 s. */
+/** How long a provider keeps the lock of a dead process: twice the window, at least 10 s. */
 const LEASE = 10_000;
 
 export const title = 'failover: redis, then typeorm version on mariadb, which is the casStore';
 /**
- * Three windows: to notice that a provider is down, to stop counting processes that are gone, and to switch. A lock of a dead process
- * ends one lease later, and a frozen receiver costs a provisional lease more.
+ * Three windows: to notice that a provider is down, to stop counting processes that are gone, and to switch. A dead
+ * process's lock ends one lease later, and a frozen receiver adds a provisional lease.
  */
 export const recovery = 3 * WINDOW + LEASE + 3_000 + 4_000;
 /** The queue of Redis lives as long as with Redis alone. */
 export { cleanupWithin } from './redis.mjs';
 export const lifetime = WINDOW;
-/** By the next renewal, or at the deadline, as with its providers alone. */
+/** By the next renewal or at the deadline, as with its providers alone. */
 export const noticedWithin = WINDOW;
 export const fair = false;
 export const faults = [
@@ -25,8 +25,8 @@ export const faults = [
   ...['server restarted empty', 'server clock stepped'],
 ];
 /**
- * docs/providers/failover.md: its locks are as good as those of the active provider, so the faults of Redis count. A version lock in
- * MariaDB has none.
+ * docs/providers/failover.md: its locks are only as good as the active provider's locks, so the faults of Redis apply.
+ * A version lock in MariaDB has none.
  */
 export const allows = { 'server restarted empty': ['overlap'], 'server clock stepped': ['overlap'] };
 export { excuse } from './redis.mjs';
@@ -46,7 +46,7 @@ export async function connect({ library, ports: [redis, mariadb] }) {
     }
   }
   const main = new ObservedProvider({ providers: MEMBERS, casStore: 'mariadb', window: WINDOW });
-  // Switches back as soon as possible, because each switch can go wrong.
+  // Switch back as soon as possible, to provoke as many switches as possible: each one can go wrong.
   Object.assign(main.settings, { probeInterval: 400, failbackDelay: 400 });
   const providers = {
     redis: new RedisLockProvider({ url: `redis://127.0.0.1:${redis}`, commandTimeout: 200 }),

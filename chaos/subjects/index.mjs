@@ -22,37 +22,44 @@ import { advisoryLocks, rowLocks } from './typeorm-sessions.mjs';
 import { versionLocks } from './typeorm-version.mjs';
 import * as zookeeper from './zookeeper.mjs';
 
-/** A switchover takes a second, in ms. */
+/** For switchovers, which take a second. In ms. */
 const LONG_LEASE = 4_000;
 
 /**
- * The subjects of the tests by name: our providers, and the controls that must be found guilty. A subject has
+ * The test subjects by name: our providers, and the controls, which must be found guilty. A subject has
  *
- * - `title`, `faults` (their names), `workers` (if not the usual number), `keys` (if not the usual ones)
+ * - `title`, `faults` (their names), `workers` (if not the usual number), `keys` (if not the usual keys)
  * - `control`: the rules that it must break, if it is a control
- * - `fair`: whether callers are served in their order; `processes`: each process has one place in the queue;
- *   `cohorts`: processes are served by their longest-waiting caller, and may let in more callers under one grant
- * - `settle`: for how many ms after a fault the order may be disturbed, and a newly acquired lock may still be lost by the fault
- * - `reconnect`: for how many ms after a fault clients may still be without a connection, so that the order may be disturbed
+ * - `fair`: whether callers are served in order; `processes`: each process has one place in the queue; `cohorts`:
+ *   processes are served by their longest-waiting caller, and may admit more callers under one grant
+ * - `settle`: for how many ms after a fault the order may be disturbed, and a newly acquired lock may still be lost to
+ *   the fault
+ * - `reconnect`: for how many ms after a fault clients may still be disconnected, which may disturb the order
  * - `lifetime`: how long a lock lasts without a confirmation, in ms
- * - `recovery`: within how many ms after the last fault every waiter must be served, by its documentation
- * - `sessionsEndWithin`: within how many ms the server must have ended the sessions of a process that was killed, if it has sessions
- * - `cleanupWithin`: within how many ms the backend must have removed the data of dead processes, if not within `recovery`
- * - `allows`: by fault, the rules that its documentation gives up under that fault; `excuse`: why, in one sentence for the page
- * - `noticedWithin`: within how many ms a holder must notice such a loss. By default at its deadline, which V10 guards
- * - `lostAtBegin`: by fault that takes all locks at its begin, within how many ms after that a holder must notice. Such a fault excuses no lock that was
- *   asked for later, and none for longer than a lifetime
- * - `jobs`: set where each section is a run of a job for a tick: the `period` of the jobs in ms, `afterCrash`, and `outageOver`, for how many ms
- *   after a fault of the server its clients may be without it
+ * - `recovery`: within how many ms after the last fault every waiter must be served, according to the documentation
+ * - `sessionsEndWithin`: within how many ms the server must have ended the sessions of a killed process, if it has
+ *   sessions
+ * - `cleanupWithin`: within how many ms the backend must have removed the data of dead processes, if not within
+ *   `recovery`
+ * - `allows`: by fault, the rules that the documentation waives under that fault; `excuse`: why, in one sentence for
+ *   the page
+ * - `noticedWithin`: within how many ms a holder must notice such a loss. By default at its deadline, which V10
+ *   enforces
+ * - `lostAtBegin`: for each fault that takes all locks when it begins, within how many ms a holder must then notice.
+ *   Such a fault excuses no lock that was requested later, and excuses none for longer than a lifetime
+ * - `jobs`: set if each section is a job's run for a tick: the `period` of the jobs in ms, `afterCrash`, and
+ *   `outageOver`: for how many ms after a server fault clients may be disconnected
  * - `cycles`: its clients record their waits under other locks, and the cycles for which they are refused
- * - `longSections`: the `share` and the `length` of sections that outlast a lease; `calm`: how many ms there are between two faults, at least and at most;
- *   `oneKeyForEachClient`: each client of a worker uses one of the keys
- * - `startBackend({ random })`, called by the coordinator: `{ servers, remainingLocks(), stop() }`. With `address` if workers find the
- *   servers by themselves, with `providers` if the active provider can be switched, and with `conditions` if something was drawn for
- *   the servers: text by name. With `disagreement()` if its servers have copies of the same data: what some of them have and others have not,
- *   while nothing is in flight, or `undefined`
- * - `connect({ library, worker, history, ports, address, realPorts })`, called by each worker: how its clients acquire locks. `ports` are those of its
- *   proxies to the servers, in their order; `history` takes what they record. `sessionGuard`, in ms, if a fault needs another one
+ * - `longSections`: the `share` and `length` of sections that outlast a lease; `calm`: the minimum and maximum pause
+ *   between two faults, in ms; `oneKeyForEachClient`: each client of a worker uses its own key
+ * - `startBackend({ random })`, called by the coordinator, returns `{ servers, remainingLocks(), stop() }`. It adds
+ *   `address` if workers find the servers themselves, `providers` if the active provider can be switched, and
+ *   `conditions` if something was chosen at random for the servers: text by name. It adds `disagreement()` if its
+ *   servers have copies of the same data: it returns what some of them have and others lack while nothing is in flight,
+ *   or `undefined`
+ * - `connect({ library, worker, history, ports, address, realPorts })`, called by each worker, returns how its clients
+ *   acquire locks. `ports` are the worker's proxies to the servers, in the order of the servers; `history` takes what
+ *   the clients record. `sessionGuard`, in ms, is set if a fault needs a different one
  *
  * Only these two functions load servers and clients, so that a worker starts quickly.
  */

@@ -2,18 +2,19 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { claimOf, load } from './lock-manager.mjs';
 
-/** Half of it is longer than a lease, so a firing waits until the lock of a process that has died is free. */
+/** Half a period is longer than a lease, so a firing waits until the lock of a dead process is free. */
 const PERIOD = 3_000;
 const AFTER_CRASH = 2;
-/** They ask for keys that are no jobs. */
+/** Faults that request keys that aren't jobs. */
 const OF_LOCKS = new Set([
   ...['waiters killed', 'many waiting keys', 'connections dropped', 'statements cancelled'],
   ...['servers frozen at a deadline', 'server paused in a handoff'],
 ]);
 
 /**
- * A subject whose workers are instances of an application with three jobs, which are due every 3 s: each section is one run, of a process that
- * has fired or that makes up for a missed or abandoned run. The judge finds two runs at a time as it finds two holders, and ticks that were begun twice or not at all.
+ * A subject whose workers are instances of an application with three jobs, each due every 3 s. Each section is one run,
+ * in a process that fired or that makes up for a missed or abandoned run. The judge detects two concurrent runs like
+ * two holders, and ticks that were started twice or not at all.
  *
  * @param forgetful the faults by which the server loses records
  */
@@ -26,7 +27,7 @@ export function jobsOf(subject, forgetful = []) {
     faults: faults.filter((name) => !OF_LOCKS.has(name)),
     fair: false,
     allows: { ...allows, ...Object.fromEntries(forgetful.map(lossOf)) },
-    /** A firing, a run of two periods, and another firing that waits for its end. */
+    /** A firing, a run of two periods, and another firing that waits for that run to end. */
     recovery: recovery + 5 * PERIOD,
     longSections: { share: 0.04, length: 2 * PERIOD },
     calm: [1_000, 4_000],
@@ -45,7 +46,7 @@ async function firing({ library, keys }, { manager, options, endOf, ...locks }) 
   const looks = { catchUp: 60_000, afterCrash: AFTER_CRASH };
   const pending = new Set();
   manager.events.on('release-pending', ({ key }) => pending.add(key));
-  /** Set in what a job calls for a run that was begun already. */
+  /** Set inside what a job calls for a run that has already started. */
   const called = new AsyncLocalStorage();
   const newJob = (key) => new ScheduledJob(manager, key, plan, () => schedule, looks);
   const jobs = new Map(keys.map((key) => [key, newJob(key)]));
@@ -55,19 +56,19 @@ async function firing({ library, keys }, { manager, options, endOf, ...locks }) 
     shared: false,
     limited: undefined,
     wait: PERIOD,
-    /** From now on the jobs look for missed and abandoned runs, for which `section` is called. */
+    /** From now on, the jobs check for missed and abandoned runs, and call `section` for them. */
     schedule(section) {
       for (const [key, job] of jobs) {
         job.attach(() => called.run(true, () => section({ key, mode: 'exclusive' })));
         job.start();
       }
     },
-    /** Fires with the next tick by the clock of this process, as a scheduler does. */
+    /** Fires with the next tick on this process's clock, as a scheduler does. */
     async acquire(key, { signal }) {
       const now = Date.now();
       if (!called.getStore()) await sleep(schedule.next(now) - now, undefined, { signal }).catch(rethrowReason(signal));
       const run = await jobs.get(key).begin();
-      if (!run) throw Object.assign(new Error('The tick was begun.'), { code: 'LOCK_BUSY' });
+      if (!run) throw Object.assign(new Error('The tick has already started.'), { code: 'LOCK_BUSY' });
       const { lock, record } = run;
       const grantedAt = performance.now();
       let isSignaled = lock.signal.aborted;
@@ -90,7 +91,7 @@ async function firing({ library, keys }, { manager, options, endOf, ...locks }) 
           throw error;
         },
       );
-      // Its section waits for it later.
+      // The section awaits it later.
       performed.catch(() => undefined);
       return {
         tokenOf: () => lock.fencingToken,
@@ -109,7 +110,7 @@ async function firing({ library, keys }, { manager, options, endOf, ...locks }) 
   };
 }
 
-/** An aborted sleep throws an error of its own; a cancelled call throws the reason of its signal. */
+/** An aborted sleep throws its own error; a canceled call throws its signal's reason. */
 function rethrowReason(signal) {
   return (error) => {
     signal?.throwIfAborted();

@@ -1,21 +1,22 @@
 import { serversFrozenAtDeadline } from '../faults/servers.mjs';
 import { claimOf, load } from './lock-manager.mjs';
 
-/** For how many ms more a campaign may pause after its backend was not available. */
+/** How many ms longer a campaign may pause after its backend was unavailable. */
 const LONGEST_PAUSE = 15_000;
 
 /**
- * A subject whose clients campaign with `runAsLeader` instead of acquiring locks: each section is the first term of a campaign, which
- * ends with the section. The judge finds two leaders as it finds two holders.
+ * A subject whose clients campaign with `runAsLeader` instead of acquiring locks. Each section is the first term of a
+ * campaign and ends with it. The judge detects two leaders like two holders.
  */
 export function leadershipOf(subject) {
   return {
     ...subject,
     title: `leadership on ${subject.title}`,
     recovery: subject.recovery + LONGEST_PAUSE,
-    // A campaign asks again after a pause.
+    // A campaign retries after a pause.
     fair: false,
-    // A campaign has no deadline of its own: the section is given up here, and not because it was found busy.
+    // A campaign has no deadline: the subject itself gives the section up here, without knowing whether the key is
+    // busy.
     faults: subject.faults.filter((name) => name !== serversFrozenAtDeadline.name),
     connect: async (settings) => campaigning(settings.library, await subject.connect(settings)),
   };
@@ -37,7 +38,7 @@ async function campaigning(library, { manager, options, endOf, ...locks }) {
       new Promise((resolve, reject) => {
         const section = new AbortController();
         let hasLed = false;
-        // A campaign cannot try without waiting.
+        // A campaign can't try without waiting.
         const over = AbortSignal.timeout(Math.max(wait, 20));
         AbortSignal.any(signal ? [over, signal] : [over]).addEventListener('abort', () => {
           if (!hasLed) section.abort();
@@ -47,7 +48,7 @@ async function campaigning(library, { manager, options, endOf, ...locks }) {
           const grantedAt = performance.now();
           let isSignaled = term.signal.aborted;
           term.signal.addEventListener('abort', () => {
-            // The end of the section is no loss.
+            // The end of the section isn't a loss.
             isSignaled ||= !section.signal.aborted;
           });
           const led = { remaining: () => remaining(key), isHeld: () => !term.signal.aborted };
@@ -61,14 +62,14 @@ async function campaigning(library, { manager, options, endOf, ...locks }) {
                 section.abort();
                 end();
                 await campaign;
-                // That of the signal, or found by the release.
+                // A loss that the signal reported or the release detected.
                 return isSignaled || lost.has(key) ? 'lost' : 'released';
               },
             });
           });
         };
         const campaign = leadership.run(key, lead, plan, { signal: section.signal });
-        // After an election both do nothing.
+        // After an election, both callbacks do nothing.
         campaign
           .then(() => {
             signal?.throwIfAborted();
@@ -80,4 +81,4 @@ async function campaigning(library, { manager, options, endOf, ...locks }) {
   };
 }
 
-const busy = () => Object.assign(new Error('Nobody resigned in time.'), { code: 'LOCK_BUSY' });
+const busy = () => Object.assign(new Error('No leader resigned in time.'), { code: 'LOCK_BUSY' });

@@ -4,7 +4,7 @@ import { pathToFileURL } from 'node:url';
 /** Loads a file of the built library. */
 export const load = (library, file) => import(pathToFileURL(join(library, file)).href);
 
-/** How the clients of a worker use this provider, and those that it is built on: through a LockManager. */
+/** How a worker's clients use this provider and the providers it is built on: through a LockManager. */
 export async function managed({
   library,
   provider,
@@ -21,7 +21,7 @@ export async function managed({
   await manager.start();
   const { capabilities } = manager.plan({}).core;
 
-  /** Until when a lock of this key lasts that was granted at this time, by its last confirmation. */
+  /** When a lock of this key, granted at that time, expires according to its last confirmation. */
   const endOf = (key, grantedAt) => Math.max(grantedAt, confirmedAt.get(key) ?? 0) + lifetime;
 
   return {
@@ -31,9 +31,9 @@ export async function managed({
     wait,
     endOf,
     shared: capabilities.shared,
-    // Some exclusive locks in between, since these exclude all limited holders.
+    // Include some exclusive locks, since these exclude all limited holders.
     limited: capabilities.limits ? { keys: ['c'], share: 0.95 } : undefined,
-    /** @param keys a key, or several */
+    /** @param keys one key or several */
     async acquire(keys, terms) {
       const lock = await manager.acquire(keys, { ...options, ...terms });
       const grantedAt = performance.now();
@@ -45,22 +45,23 @@ export async function managed({
       return {
         tokenOf: (key) => lock.fencingTokens.get(key) ?? null,
         release: () => lock.release(),
-        /** Runs a task under it. */
+        /** Runs a task under the lock. */
         run: (task) => lock.run(task),
         /** Whether its signal has reported a loss. */
         isSignaled: () => isSignaled,
         claim: (key) => claimOf(lock, endOf(key, grantedAt)),
       };
     },
-    /** How many locks the library itself believes to hold or to wait for. */
+    /** How many locks the library itself believes it holds or waits for. */
     pending: () => manager.admin.held().length + manager.admin.waiting().length,
     stop: () => manager.stop(),
   };
 }
 
 /**
- * What a holder claims: whether it holds the lock, for how much longer, and by how many ms the lock had outlived its last
- * confirmation, by the clock of this process alone. That clock is read first, so that a pause in between cannot accuse anybody.
+ * A holder's claim: whether it holds the lock, for how much longer, and by how many ms the lock has outlived its last
+ * confirmation, according to this process's clock alone. The clock is read first, so that a pause in between can't
+ * cause a false accusation.
  */
 export function claimOf(lock, end) {
   const overdue = Math.round(performance.now() - end);

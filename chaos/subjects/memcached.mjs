@@ -4,17 +4,20 @@ import { CLIENT_FAULTS } from './client-faults.mjs';
 const LEASE = 1_500;
 
 export const title = 'memcached';
-/** memcached counts whole seconds, and two of them are not trusted, so an item may outlive its lease by three. */
+/** memcached counts in whole seconds, two of which aren't trusted, so an item may outlive its lease by three. */
 export const recovery = LEASE + 3_000 + 2_000;
 export const lifetime = LEASE;
 export const fair = false;
-/** By the next renewal. The default is the deadline, which is later. */
+/** By the next renewal. The default, the deadline, is later. */
 export const noticedWithin = LEASE;
 export const faults = [
   ...CLIENT_FAULTS,
   ...['server paused', 'server paused in a handoff', 'server restarted', 'FLUSHALL', 'locks evicted'],
 ];
-/** docs/providers/memcached.md: it can lose locks, and it has no tokens, so nothing stops a holder that was paused between check and write. */
+/**
+ * docs/providers/memcached.md: the server can lose locks, and there are no tokens, so nothing stops a holder that was
+ * paused between check and write.
+ */
 export const allows = {
   ...Object.fromEntries(faults.map((name) => [name, ['stale']])),
   ...Object.fromEntries(['server restarted', 'FLUSHALL', 'locks evicted'].map((name) => [name, ['overlap', 'stale']])),

@@ -1,12 +1,12 @@
-// Control: a search for deadlocks that believes what it reads once. The judge must find it guilty.
+// Control: deadlock detection that trusts a single read. The judge must find it guilty.
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { oppositeKeysOf } from './opposite-keys.mjs';
 import * as redis from './redis.mjs';
 
-/** How long an entry of a wait stays. Nobody removes it when the wait is over. */
+/** How long the entry of a wait is kept. It isn't removed when the wait is over. */
 const KEPT = 5_000;
-/** A deadlock that still is one is no false alarm by then. */
+/** By then, a deadlock that still exists is no false alarm. */
 const LOOKS_AFTER = 2_000;
 const LOOKS_EVERY = 300;
 
@@ -15,9 +15,9 @@ const opposite = oppositeKeysOf({ ...redis, connect });
 export const naiveDeadlock = {
   ...opposite,
   title: 'control: deadlocks found by one look at entries that expire, hand-written',
-  /** A caller that has left its wait still counts as one that waits. */
+  /** A caller that has stopped waiting still counts as a waiter. */
   control: ['false-alarm'],
-  // It is guilty without any fault. This one changes nothing for it.
+  // It is guilty without any fault. This one has no effect on it.
   faults: ['client clock stepped'],
   allows: {},
 };
@@ -60,7 +60,7 @@ async function connect(settings) {
   };
 }
 
-/** The members of a cycle of these waits that begins with `own`. */
+/** The members of a cycle among these waits that starts with `own`. */
 function cycleOf(own, waits) {
   const seen = new Set();
   const path = (wait) => {

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import * as naive from './naive.mjs';
 
 export const title = 'control: INCR and DECR, hand-written';
-/** The counter expires while others hold, and a holder that comes late counts it down once more. */
+/** The counter expires while others hold the lock, and a late holder then decrements it one more time. */
 export const control = ['limit'];
 export const { recovery, fair, faults, allows, lifetime, startBackend } = naive;
 
@@ -21,7 +21,7 @@ export async function connect({ ports }) {
       const counter = `naive:${key}`;
       for (const until = performance.now() + wait; ; await sleep(10)) {
         const taken = await redis.incrby(counter, weight);
-        // So that the holders of a process that died do not count forever.
+        // Otherwise, the holders in a dead process would count forever.
         if (taken === weight) await redis.pexpire(counter, lifetime);
         if (taken <= limit) return naive.neverChecks(() => redis.decrby(counter, weight));
         await redis.decrby(counter, weight);

@@ -2,29 +2,37 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { seededRandom } from '../random.mjs';
 import { severalKeysOf, together } from './several-keys.mjs';
 
-/** Half of the waits end about when a deadlock is proved, so that cycles end by themselves during the proof. In the others, a deadlock has to be found. */
+/**
+ * Half of the waits end at about the time a deadlock is proved, so that cycles dissolve during the proof. In the other
+ * half, a deadlock must be found.
+ */
 const SHORT = [3_000, 4_000];
 const LONG = 12_000;
-/** Callers nest at most so many locks. */
+/** The maximum number of nested locks for each caller. */
 const NESTED = 3;
 /**
- * A caller whose inner lock was refused may go on under the outer one for so long, in ms: it does not wait any more, and still holds. Longer than the judge lets a
- * cycle be over before a refusal, so that it finds one that is believed meanwhile.
+ * How long a caller whose inner lock was refused may continue under the outer one, in ms: it no longer waits, but still
+ * holds. Longer than the time the judge allows between the end of a cycle and a refusal, so that the judge detects a
+ * cycle that is believed during that time.
  */
 const GOING_ON = 3_000;
-/** Enough for several cycles at a time. */
+/** Enough for several simultaneous cycles. */
 const KEYS = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i'];
-/** The cycles that no fault concerns need some time between faults. */
+/** Cycles without a fault need some time between faults. */
 const CALM = [1_000, 12_000];
 
-/** A subject whose clients nest two or three locks in any order, so that they wait for each other in cycles. The judge checks each cycle that is reported. */
+/**
+ * A subject whose clients nest two or three locks in any order, so that they wait for each other in cycles. The judge
+ * checks each reported cycle.
+ */
 export function oppositeKeysOf(subject) {
   const several = severalKeysOf(subject);
   return {
     ...several,
     title: `locks nested in any order on ${subject.title}`,
     keys: KEYS,
-    // Of callers that are left when a cycle is refused, some close the next one, and each takes the search 3 s. So only the waits bound how long clients take to end.
+    // Of the callers left when a cycle is refused, some close the next cycle, and each takes the search 3 s. So only
+    // the waits bound how long it takes until all clients have finished.
     recovery: NESTED * (LONG + GOING_ON) + subject.recovery,
     calm: CALM,
     cycles: true,

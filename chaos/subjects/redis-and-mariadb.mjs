@@ -3,7 +3,7 @@ import { dataSource, leases, startSql } from './sql-server.mjs';
 /** The names of the providers that combined and failover are built on, in the order of the servers. */
 export const MEMBERS = ['redis', 'mariadb'];
 
-/** One Redis and one MariaDB. */
+/** Starts one Redis server and one MariaDB server. */
 export async function startBoth(random) {
   const { startRedis } = await import('./redis-node.mjs');
   const [redis, mariadb] = await Promise.all([startRedis(), startSql('mariadb', random)]);
@@ -13,7 +13,7 @@ export async function startBoth(random) {
     conditions: mariadb.conditions,
     async remainingLocks() {
       const remaining = await Promise.all([redis.remainingLocks(), leases(mariadb)]);
-      // Failover acquires and releases this key all the time, to see whether a provider answers.
+      // Failover constantly acquires and releases this key, to see whether a provider responds.
       return remaining.flat().filter((name) => !name.endsWith(':probe'));
     },
     stop: () => Promise.all([redis.stop(), mariadb.stop()]),

@@ -1,7 +1,7 @@
 import { load, managed } from './lock-manager.mjs';
 import { lifetime } from './redis-cluster.mjs';
 
-/** As `redis-cluster`, by a Cluster client of node-redis. */
+/** Same as `redis-cluster`, but with a Cluster client of node-redis. */
 export * from './redis-cluster.mjs';
 export const title = 'redis, Cluster of three masters with a replica each, by node-redis';
 

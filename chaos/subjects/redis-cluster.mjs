@@ -12,7 +12,7 @@ export const lifetime = LEASE;
 /** On reconnect, or at the deadline: docs/how-it-works/redis.md, "Failover". */
 export const noticedWithin = LEASE;
 export const fair = 'cohorts';
-/** A restarted master refuses every command for 2 s (CLUSTER_WRITABLE_DELAY), and waiters ask it again within one second. */
+/** A restarted master refuses every command for 2 s (CLUSTER_WRITABLE_DELAY), and waiters retry within one second. */
 export const settle = 3_000;
 export const faults = [
   ...CLIENT_FAULTS,
@@ -20,7 +20,9 @@ export const faults = [
   ...['server paused', 'server paused in a handoff', 'server restarted', 'failover', 'slot moved', 'slot migrating'],
   ...['CLIENT KILL', 'CLIENT PAUSE', 'SCRIPT FLUSH'],
 ];
-/** Replication is asynchronous, so a promoted replica may not have the last locks. A long pause also causes a promotion. */
+/**
+ * Replication is asynchronous, so a promoted replica may lack the latest locks. A long pause also causes a promotion.
+ */
 export const allows = Object.fromEntries(
   ['failover', 'server paused', 'server paused in a handoff', 'server restarted'].map((name) => [name, ['overlap']]),
 );
@@ -44,7 +46,7 @@ export async function startBackend() {
     connections: async () => (await admin.client('LIST')).trim().split('\n').length,
     stored: () => admin.dbsize(),
   }));
-  /** The masters with their slots, from any node that answers. */
+  /** The masters with their slots, according to any node that responds. */
   const ranges = async () => {
     const rows = await Promise.any(nodes.map(({ admin }) => admin.cluster('SLOTS')));
     return rows.map(([from, to, [, port]]) => ({
@@ -65,7 +67,7 @@ export async function startBackend() {
       const { server } = await masterOf(slotOf('a'));
       return servers.find(({ port }) => port === server.port);
     },
-    /** Moves the slot of a key to another master, in the steps of an operator's tool, which take about `duration` ms. */
+    /** Moves a key's slot to another master, in the steps of an operator's tool. Takes about `duration` ms. */
     async moveSlot(random, { key = random.pick(['a', 'b', 'c']), duration = 0 } = {}) {
       const slot = slotOf(key);
       const from = await masterOf(slot);
@@ -87,7 +89,7 @@ export async function startBackend() {
   };
 }
 
-/** A node that was restarted, or has lost its master, refuses commands for some time. */
+/** Retries, because a node that was restarted or has lost its master refuses commands for some time. */
 async function retried(act) {
   for (const until = performance.now() + STEP_TIMEOUT; ; await sleep(50)) {
     try {

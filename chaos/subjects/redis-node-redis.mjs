@@ -1,7 +1,7 @@
 import { load, managed } from './lock-manager.mjs';
 import { lifetime } from './redis.mjs';
 
-/** As `redis`, by a client of node-redis. */
+/** Same as `redis`, but with a node-redis client. */
 export * from './redis.mjs';
 export const title = 'redis, by node-redis';
 

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { makeServerClock } from '../../test/servers/server-clock.ts';
 
-/** One Redis server that persists its data, and what an operator can do with it. */
+/** Starts one Redis server that persists its data. The result has the actions of an operator. */
 export async function startRedisNode({ env } = {}) {
   const server = await startRedisServer({ args: ['--appendonly', 'yes', '--appendfsync', 'everysec'], env });
   const admin = new Redis(server.url, { retryStrategy: () => 50, maxRetriesPerRequest: null });
@@ -14,7 +14,7 @@ export async function startRedisNode({ env } = {}) {
     admin,
     signal: (name) => server.signal(name),
     crash: (options) => server.crash(options),
-    /** Kills the server, deletes its data and starts it again. */
+    /** Kills the server, deletes its data, and starts it again. */
     async loseData() {
       server.signal('SIGSTOP');
       await rm(join(server.folder, 'appendonlydir'), { recursive: true, force: true });
@@ -31,7 +31,7 @@ export async function startRedisNode({ env } = {}) {
   };
 }
 
-/** One Redis server. Its clock can be stepped if a C compiler is installed. */
+/** Starts one Redis server. Its clock can be stepped if a C compiler is installed. */
 export async function startRedis() {
   const clock = makeServerClock();
   const node = await startRedisNode({ env: clock?.env });
@@ -45,7 +45,10 @@ export async function startRedis() {
   };
 }
 
-/** The keys of locks that are held, and of queues. Counters are permanent, and the time a process was last seen stays for 10 s. */
+/**
+ * The keys of held locks and of queues. Counters are permanent, and the time at which a process was last seen stays for
+ * 10 s.
+ */
 export async function lockKeys(...admins) {
   const names = await Promise.all(admins.map((admin) => admin.keys('lock:*')));
   return names.flat().filter((name) => /^lock:\{\d+\}:[^}]*$|\}q$/.test(name));

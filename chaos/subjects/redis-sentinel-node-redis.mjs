@@ -1,7 +1,7 @@
 import { load, managed } from './lock-manager.mjs';
 import { lifetime } from './redis-sentinel.mjs';
 
-/** As `redis-sentinel`, by a Sentinel client of node-redis. */
+/** Same as `redis-sentinel`, but with a Sentinel client of node-redis. */
 export * from './redis-sentinel.mjs';
 export const title = 'redis, Sentinel, by node-redis';
 

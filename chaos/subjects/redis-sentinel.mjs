@@ -10,7 +10,7 @@ export const lifetime = LEASE;
 export const noticedWithin = LEASE;
 export const fair = false;
 export const faults = ['worker killed', 'worker paused', 'event loop blocked', 'failover'];
-/** Replication is asynchronous, so a promoted replica may not have the last locks. */
+/** Replication is asynchronous, so a promoted replica may lack the latest locks. */
 export const allows = { failover: ['overlap'] };
 export { excuse } from './redis-cluster.mjs';
 

@@ -4,15 +4,20 @@ import { CLIENT_FAULTS } from './client-faults.mjs';
 const LEASE = 800;
 
 export const title = 'redis';
-/** A frozen receiver costs a provisional lease: 3 s, or the lease if that is shorter. Waiters ask again every second. */
+/** A frozen receiver costs a provisional lease: 3 s, or the lease if that is shorter. Waiters retry every second. */
 export const recovery = LEASE + 3_000 + 1_000;
-/** A queue lives for 10 s after the last command of a waiter (docs/how-it-works/redis.md), and a dead process stays in it for that time. */
+/**
+ * A queue lives for 10 s after a waiter's last command (docs/how-it-works/redis.md), and a dead process stays in it for
+ * that time.
+ */
 export const cleanupWithin = 10_000 + 1_000;
 export const lifetime = LEASE;
-/** By the next renewal, or at the deadline if no renewal is answered: docs/providers/redis.md. */
+/** By the next renewal, or at the deadline if no renewal gets a response: docs/providers/redis.md. */
 export const noticedWithin = LEASE;
 export const fair = 'cohorts';
-/** What a client asks is queued when it has reconnected; after outages of some seconds it tries again within 2 s. */
+/**
+ * A client's requests are queued when it has reconnected. After an outage of several seconds, it retries within 2 s.
+ */
 export const reconnect = 2_000;
 export const faults = [
   ...CLIENT_FAULTS,

@@ -1,8 +1,8 @@
-// Control: the package `redlock`, used as its documentation shows, with `using` and its signal.
+// Control: the `redlock` package, used as its documentation shows, with `using` and its signal.
 const LEASE = 400;
 
 export const title = 'control: package redlock 5.0.0-beta.2';
-/** A timer aborts its signal, so a pause or a blocked event loop makes the signal late. */
+/** A timer aborts its signal, so a pause or a blocked event loop delays the signal. */
 export const control = ['late'];
 export const recovery = LEASE + 5_000;
 export const fair = false;
@@ -32,11 +32,11 @@ export async function connect({ ports }) {
   };
 }
 
-/** A lock of `using` that lasts until the caller releases it. */
+/** Acquires a lock with `using` that lasts until the caller releases it. */
 function acquire(redlock, key, retryCount) {
   return new Promise((resolve, reject) => {
     let confirmedAt;
-    // `using` does not report when its lock was confirmed, so these two methods are observed.
+    // `using` doesn't report when its lock was confirmed, so these two methods are observed.
     const observed = Object.create(redlock, {
       acquire: { value: (...args) => redlock.acquire(...args).then(confirm) },
       extend: { value: (...args) => redlock.extend(...args).then(confirm) },

@@ -5,7 +5,7 @@ const LEASE = 800;
 const NODES = 5;
 
 export const title = 'redlock, five nodes';
-/** Processes ask again after pauses of up to 250 ms. A vote whose connection broke ends with its lease. */
+/** Processes retry after pauses of up to 250 ms. A vote whose connection broke ends with its lease. */
 export const recovery = 2 * LEASE + 3_000;
 export const lifetime = LEASE;
 /** By the next renewal, which gets no majority, or at the deadline. */

@@ -1,18 +1,18 @@
-/** How many keys most calls take, of how many. */
+/** How many keys most calls take, out of how many. */
 const KEYS_OF_CALL = 3;
 const KEYS = ['a', 'b', 'c', 'd', 'e'];
-/** Longer than a call may wait for each of its keys, so that a key that nobody is served is found. */
+/** Longer than a call may wait for each of its keys, so that a starved key is detected. */
 const WAIT = 40_000;
 
-/** A subject whose clients take several keys at a time. The judge sees each key as a lock of its own. */
+/** A subject whose clients take several keys at a time. The judge treats each key as a separate lock. */
 export function severalKeysOf(subject) {
   return {
     ...subject,
     title: `several keys on ${subject.title}`,
     keys: KEYS,
-    // A call waits for one key after the other, each time behind callers that may wait for the next one.
+    // A call waits for one key after another, each time behind callers that may wait for the next one.
     recovery: KEYS_OF_CALL * subject.recovery,
-    // A process asks for one key by several requests: one for each number of keys that its callers hold by then.
+    // A process makes several requests for one key: one for each number of keys that its callers already hold.
     fair: false,
     connect: async (settings) => ({
       ...(await subject.connect(settings)),
@@ -23,12 +23,12 @@ export function severalKeysOf(subject) {
   };
 }
 
-/** So many sections are so long, in ms, that those who wait for them look for a deadlock. */
+/** The share and length, in ms, of sections long enough that their waiters check for a deadlock. */
 const LONG = { share: 0.05, length: 1_500 };
 
 /**
- * A subject whose clients nest the locks of several keys, all in one order, so that they never wait for each other in a cycle: a `LockDeadlockError` is
- * undocumented, and fails the run. Not for subjects that have locks without a core.
+ * A subject whose clients nest the locks of several keys in one order, so that they never wait for each other in a
+ * cycle: a `LockDeadlockError` is undocumented and fails the run. Not for subjects with locks without a core.
  */
 export function nestedKeysOf(subject) {
   const several = severalKeysOf(subject);
@@ -48,18 +48,18 @@ export function nestedKeysOf(subject) {
   };
 }
 
-/** These locks, each with its `key`, as one of several keys. */
+/** Combines locks, each with its `key`, into a lock of several keys. */
 export async function together(locks) {
   const lockOf = (key) => locks.find((lock) => lock.key === key);
   const release = async () => {
     const results = await Promise.all(locks.toReversed().map((lock) => lock.release()));
-    // The signal of all of them reports the loss of one.
+    // The combined signal reports the loss of any one of them.
     return ['lost', 'pending'].find((result) => results.includes(result)) ?? 'released';
   };
-  // As the core does with several keys.
+  // The core does the same with several keys.
   if (locks.some((lock) => !lock.claim(lock.key).held)) {
     await release();
-    throw Object.assign(new Error('One was lost before all were acquired.'), { code: 'LOCK_LOST' });
+    throw Object.assign(new Error('One lock was lost before all were acquired.'), { code: 'LOCK_LOST' });
   }
   return {
     release,

@@ -6,11 +6,12 @@ import { ADDRESSES, LIMITED_ACCOUNT, LISTS_ADVISORY_LOCKS, operatorOf, withConne
 const CATCH_UP_TIMEOUT = 10_000;
 
 /**
- * A writer and its replica as one server, whose `port` is that of the current writer.
+ * Starts a writer and its replica, presented as one server whose `port` is the current writer's.
  *
- * - A planned switchover is `makeReadOnly`, `promote`, which waits until the replica has caught up, and `replaceOld`, which makes a replica of
- *   the old writer. Until then the old writer keeps its connections.
- * - Postgres replicates synchronously, so it has an unplanned one, too: `cutOffReplica`, `killWriter`, `promote`, `replaceOld`.
+ * - A planned switchover is `makeReadOnly`, `promote` (which waits until the replica has caught up), and `replaceOld`
+ *   (which turns the old writer into a replica). Until then, the old writer keeps its connections.
+ * - Postgres replicates synchronously, so it also has an unplanned one: `cutOffReplica`, `killWriter`, `promote`,
+ *   `replaceOld`.
  */
 export async function startSqlPair(type) {
   const pair = await PAIRS[type]();
@@ -28,17 +29,17 @@ const PAIRS = { mariadb: startMariaDbPair, postgres: startPostgresPair };
 
 async function startMariaDbPair() {
   const query = (server, sql) => withConnection('mariadb', server.port, (admin) => admin.query(sql));
-  // With the strict mode, a write that the old writer accepts too late stops the replication, and the run fails.
+  // In strict mode, a write that the old writer accepts too late stops the replication, and the run fails.
   const settings = [`--bind-address=${ADDRESSES}`, '--log-bin', '--log-slave-updates', '--gtid-strict-mode'];
   const start = (id) => startMariaDb({ options: [...settings, `--server-id=${id}`] });
-  // One after the other: the second one copies the data folder of the first.
+  // One after the other, because the second copies the data folder of the first.
   let writer = await start(1);
   let replica = await start(2);
   for (const server of [writer, replica]) {
     await query(server, LISTS_ADVISORY_LOCKS);
     await query(server, `CREATE USER ${LIMITED_ACCOUNT.username}@'127.0.0.1'`);
     await query(server, `GRANT ALL ON test.* TO ${LIMITED_ACCOUNT.username}@'127.0.0.1'`);
-    // Both have done this, so it is not replicated.
+    // Both servers have run these statements, so they must not be replicated.
     await query(server, 'RESET MASTER');
   }
   async function replicate() {
@@ -80,7 +81,7 @@ async function startPostgresPair() {
   let old;
   return {
     writer: () => writer,
-    /** For all new transactions. The sessions live on. */
+    /** Applies to all new transactions. Sessions stay open. */
     async makeReadOnly() {
       await query(writer, 'ALTER SYSTEM SET default_transaction_read_only = on');
       await query(writer, 'SELECT pg_reload_conf()');
@@ -111,10 +112,10 @@ async function startPostgresPair() {
     stop: () => Promise.all([writer, standby, old].map((server) => server?.stop()).concat(link.close())),
   };
 
-  /** Nothing of what the old writer acknowledged is missing on the standby. */
+  /** Waits until the standby has everything that the old writer acknowledged. */
   async function catchUp() {
     const [{ now }] = await query(writer, 'SELECT clock_timestamp()::text AS now');
-    // A statement that began before may still write. A SELECT that waits for a lock writes nothing.
+    // A statement that started earlier may still write. A SELECT that waits for a lock writes nothing.
     const mayWrite = `state = 'active' AND backend_type = 'client backend' AND query NOT LIKE 'SELECT%' AND query_start < '${now}'`;
     await until(
       async () => (await query(writer, `SELECT pid FROM pg_stat_activity WHERE ${mayWrite}`)).length === 0,
@@ -123,7 +124,7 @@ async function startPostgresPair() {
     const [{ end }] = await query(writer, 'SELECT pg_current_wal_lsn()::text AS end');
     const isThere = `SELECT pid FROM pg_stat_replication WHERE replay_lsn >= '${end}'`;
     await until(async () => (await query(writer, isThere)).length > 0, 'The standby did not catch up');
-    // Row locks on it end by COMMIT, which would wait for the standby forever.
+    // Row locks on the old writer end with a COMMIT, which would otherwise wait for the standby forever.
     await query(writer, 'ALTER SYSTEM RESET synchronous_standby_names');
     await query(writer, 'SELECT pg_reload_conf()');
   }

@@ -5,10 +5,13 @@ import { DataSource } from 'typeorm';
 import { rootOf, ROWS } from '../../test/matrix/rows.mjs';
 import { hasMySql, startMariaDb, startMySqlOrMariaDb, startPostgres } from '../../test/servers/sql-server.mjs';
 
-/** One server that clients reach by two addresses, as a host in two networks. Other systems than Linux have only the first by themselves. */
+/**
+ * One server that clients reach at two addresses, like a host in two networks. Only Linux configures the second one by
+ * default.
+ */
 export const ADDRESSES = process.platform === 'linux' ? ['127.0.0.1', '127.0.0.2'] : ['127.0.0.1'];
 
-/** MariaDB has no list of advisory locks without this plugin. */
+/** MariaDB can't list advisory locks without this plugin. */
 export const LISTS_ADVISORY_LOCKS = `INSTALL SONAME 'metadata_lock_info'`;
 
 const MARIADB = {
@@ -29,7 +32,7 @@ const DATABASES = {
   mysql: {
     ...MARIADB,
     async start(options) {
-      // Debian 12 has none.
+      // Debian 12 has no MySQL package.
       if (!hasMySql())
         process.env.LOCK_TEST_ROOT = (await rootOf(ROWS.find(({ server }) => server === 'MySQL'))).folder;
       return startMySqlOrMariaDb({ options });
@@ -47,11 +50,14 @@ const DATABASES = {
   },
 };
 
-/** One database server, and what an operator can do with it. MariaDB and MySQL have an `sql_mode` that is drawn. */
+/**
+ * Starts one database server. The result has the actions of an operator. For MariaDB and MySQL, the `sql_mode` is
+ * chosen at random.
+ */
 export async function startSql(type, random) {
   const database = DATABASES[type];
   const folder = await mkdtemp(join(tmpdir(), 'lock-chaos-sql-'));
-  // The server runs it whenever it starts, before it lets in clients.
+  // The server runs this file at every start, before it accepts clients.
   const initFile = join(folder, 'init.sql');
   await writeFile(initFile, '');
   const server = await database.start([`--bind-address=${ADDRESSES}`, `--init-file=${initFile}`]);
@@ -77,7 +83,7 @@ export async function startSql(type, random) {
   };
 }
 
-/** Opens a connection for each task, because the faults would end one that stays open. */
+/** Opens a connection for each task, because the faults would end a permanent one. */
 export async function withConnection(type, port, task) {
   const admin = await dataSource(type, port).initialize();
   try {
@@ -87,20 +93,23 @@ export async function withConnection(type, port, task) {
   }
 }
 
-/** What an operator sees and does on the server that `current()` returns. */
+/** What an operator can see and do on the server that `current()` returns. */
 export function operatorOf(type, current) {
   const database = DATABASES[type];
   const connected = (task) => withConnection(type, current().port, task);
   const others = async (admin) => (await admin.query(database.others)).map(({ id }) => id);
   return {
     withConnection: connected,
-    /** Ends about half of the connections, also in the middle of a statement. */
+    /** Ends about half of the connections, even in the middle of a statement. */
     killConnections: (random) =>
       connected(async (admin) => {
         const victims = (await others(admin)).filter(() => random.chance(0.5));
         await Promise.all(victims.map((id) => admin.query(database.kill(id)).catch(() => undefined)));
       }),
-    /** Ends what about half of the sessions do, each time when `moment` resolves to true, until it resolves to false. The sessions stay. */
+    /**
+     * Cancels the current statements of about half of the sessions each time `moment` resolves to true, until it
+     * resolves to false. The sessions stay open.
+     */
     cancelStatements: (random, times, moment) =>
       connected(async (admin) => {
         for (let time = 0; time < times; time += 1) {
@@ -109,7 +118,7 @@ export function operatorOf(type, current) {
           await database.cancel(admin, victims);
         }
       }),
-    /** How many sessions the server has with clients that have these ports. */
+    /** How many sessions the server has with clients on these ports. */
     sessionsOf: (ports) =>
       connected(async (admin) => (ports.length > 0 ? (await admin.query(database.sessionsOf(ports))).length : 0)),
     /** The advisory locks of all sessions. */
@@ -121,7 +130,7 @@ export function operatorOf(type, current) {
   };
 }
 
-/** Gives new sessions about a fifth of the modes that this server has. Resolves to their names. */
+/** Gives new sessions about a fifth of this server's modes. Resolves to their names. */
 async function drawSqlMode(admin, random) {
   const runner = admin.createQueryRunner();
   const modeOf = async (scope) => (await runner.query(`SELECT @@${scope}.sql_mode AS mode`))[0].mode;
@@ -141,15 +150,15 @@ async function drawSqlMode(admin, random) {
   }
 }
 
-/** An account of MariaDB that may not write on a server that is read-only, as root may. */
+/** A MariaDB account that, unlike root, may not write on a read-only server. */
 export const LIMITED_ACCOUNT = { username: 'application' };
 
-/** A DataSource as the application has it, not initialized. */
+/** A DataSource as an application would have it, not initialized. */
 export function dataSource(type, port, account) {
   return new DataSource({ type, host: '127.0.0.1', port, ...DATABASES[type].account, ...account });
 }
 
-/** Whether a worker could make the table of the locks: no lock works without it. */
+/** Whether a worker was able to create the lock table. Without it, no lock works. */
 export async function hasLockTable(admin) {
   const runner = admin.createQueryRunner();
   try {
@@ -159,7 +168,7 @@ export async function hasLockTable(admin) {
   }
 }
 
-/** The version locks that are still held. The row of an expired lease is unchanged, but the lock is free. */
+/** The version locks that are still held. The row of an expired lease is unchanged, but its lock is free. */
 export async function leases({ withConnection }) {
   const now = Date.now() * 1_000;
   const rows = await withConnection(async (admin) =>
@@ -169,7 +178,7 @@ export async function leases({ withConnection }) {
         )
       : [],
   );
-  // A limited holder is `;<holder>=<end>,…`; `~` instead of `=` is one that is retained.
+  // A limited holder is stored as `;<holder>=<end>,…`, with `~` instead of `=` if it is retained.
   const isHeld = ({ holder, holders }) =>
     holder !== null || Array.from(String(holders).matchAll(/=(\d+),/g)).some(([, end]) => Number(end) > now);
   return rows.filter(isHeld).map(({ name }) => String(name));

@@ -4,10 +4,10 @@ import { cutOffStandbyPromoted, gracefulSwitchover } from '../faults/switchovers
 const RECORDED = 500;
 
 /**
- * A subject on a writer with a replica, which take turns. None of its other faults ends connections: those would excuse overlaps of row and
- * advisory locks by themselves.
+ * A subject on a writer with a replica, which take turns. None of its other faults ends connections, because that would
+ * excuse overlaps of row and advisory locks by itself.
  *
- * @param type of the database
+ * @param type the type of the database
  */
 export function switchoversOf(subject, type) {
   const { lifetime, excuse } = subject;
@@ -25,9 +25,9 @@ export function switchoversOf(subject, type) {
         'The old writer is read-only or gone. The holder notices at its next heartbeat, or when its connection ends',
     }),
     lostAtBegin: {
-      // docs/providers/sql.md, "Failover": a heartbeat finds the server read-only.
+      // docs/providers/sql.md, "Failover": a heartbeat detects that the server is read-only.
       [gracefulSwitchover.name]: lifetime / 3 + RECORDED,
-      // The primary dies with its connections.
+      // The primary dies along with its connections.
       [cutOffStandbyPromoted.name]: RECORDED,
     },
     // A fault before a switchover must not excuse what the switchover did.
@@ -44,7 +44,7 @@ export function switchoversOf(subject, type) {
         ...(await subject.connect({
           ...settings,
           account: type === 'mariadb' ? LIMITED_ACCOUNT : {},
-          // Without its counter, nothing but the lock itself is refused on a server that is read-only.
+          // Without its counter, only the lock itself can be refused on a read-only server.
           fencing: !settings.worker.startsWith('w1'),
         })),
         // docs/providers/sql.md, "Which servers are refused".

@@ -3,10 +3,10 @@ import { SESSIONS_END_WITHIN, SQL_FAULTS } from './sql-faults.mjs';
 
 const GUARD = 1_000;
 
-/** Row locks of this database. */
+/** Row locks on this type of database. */
 export const rowLocks = (type) => sessionLocks(`typeorm row, ${type}`, type, 'TypeOrmRowLockProvider', lockedRows);
 
-/** `GET_LOCK`, or advisory locks of Postgres. */
+/** `GET_LOCK`, or Postgres advisory locks. */
 export const advisoryLocks = (type) =>
   sessionLocks(`typeorm advisory, ${type}`, type, 'TypeOrmAdvisoryLockProvider', (server) => server.advisoryLocks());
 
@@ -20,9 +20,9 @@ const sessionLocks = (title, type, provider, remainingLocks) => ({
   fair: false,
   faults: SQL_FAULTS,
   /**
-   * The server frees the lock when the connection ends, and the holder notices a moment later. Where only the client's side has ended, its
-   * process ends the other side itself when it has reported the loss, and the task notices a moment later. Writes in the lock's own
-   * transaction are rolled back. Other writes are refused by their token.
+   * The server frees the lock when the connection ends, and the holder notices a moment later. If only the client's
+   * side has ended, its process itself ends the other side once it has reported the loss, and the task notices a moment
+   * later. Writes in the lock's own transaction are rolled back. Other writes are refused because of their token.
    */
   allows: Object.fromEntries(
     [
@@ -57,7 +57,7 @@ const sessionLocks = (title, type, provider, remainingLocks) => ({
       fencing,
       sessionGuard,
       commandTimeout: 500,
-      // Fewer connections than keys, so that the pool is exhausted all the time.
+      // Fewer connections than keys, so that the pool is always exhausted.
       maxConnections: 2,
     });
     return managed({ library, provider: locks, lifetime: sessionGuard });

@@ -3,7 +3,7 @@ import { SESSIONS_END_WITHIN, SQL_FAULTS } from './sql-faults.mjs';
 
 const LEASE = 800;
 
-/** Version locks of this database, with this lease in ms. */
+/** Version locks on this type of database, with this lease in ms. */
 export const versionLocks = (type, lease = LEASE) => ({
   title: `typeorm version, ${type}`,
   recovery: lease + 4_000,

@@ -3,16 +3,16 @@ import { load, managed } from './lock-manager.mjs';
 import { CLIENT_FAULTS } from './client-faults.mjs';
 
 const SESSION = 2_000;
-/** Long after the last write, each server has executed what the others have. In ms. */
+/** Long after the last write, each server has applied what the others have. In ms. */
 const AGREED_WITHIN = 3_000;
 const LOCK_NODE = /\/lock\/\S+/g;
 
 export const title = 'zookeeper, three servers';
 /** An election, and then the end of a session. */
 export const recovery = SESSION + 8_000;
-/** A lock is valid for two thirds of the session timeout without another write. */
+/** Without another write, a lock is valid for two thirds of the session timeout. */
 export const lifetime = Math.ceil((SESSION * 2) / 3);
-/** Each process has one place in the queue, so its next caller is queued behind those of other processes. */
+/** Each process has one place in the queue, so its next caller is queued behind the callers of other processes. */
 export const fair = 'processes';
 /** Until the client has reconnected and its session continues. */
 export const settle = 3_000;
@@ -59,7 +59,7 @@ async function lockNodes({ connectString }) {
   return nodes.filter((path) => path.includes('_c_'));
 }
 
-/** The nodes of locks that some servers have and others have not, by their own word, while nobody makes or removes any. */
+/** The lock nodes that some servers have and others lack, as each server reports, while none are created or removed. */
 async function disagreement(servers) {
   for (const until = performance.now() + AGREED_WITHIN; ; await sleep(100)) {
     const trees = await Promise.all(

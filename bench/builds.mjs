@@ -1,4 +1,4 @@
-// The builds of this library that are measured: this one, and with `--baseline` another one beside it, in the same run.
+// The measured builds of this library: the current one, and with `--baseline` a second one in the same run.
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { commitOf } from '../scripts/commit.mjs';
@@ -8,7 +8,7 @@ export const OURS = 'nestjs-distributed-lock';
 export const BASELINE = 'baseline';
 
 const baseline = process.env.BENCH_BASELINE;
-/** Builds may keep different records, so each has a namespace of its own. The namespaces are equally long. */
+/** Builds may store different records, so each has its own namespace. The namespaces have equal lengths. */
 const BUILDS = {
   [OURS]: { folder: root, namespace: 'lock' },
   ...(baseline && { [BASELINE]: { folder: baseline, namespace: 'base' } }),
@@ -20,7 +20,7 @@ export const builds = Object.keys(BUILDS);
 /** The version of the baseline, by its name. */
 export const baselineVersion = baseline ? { [BASELINE]: commitOf(baseline, 'lib') } : {};
 
-/** What these entries of a build export, besides its main one, and its namespace. */
+/** What a build's main entry and these entries export, and its namespace. */
 export async function load(build, ...entries) {
   const { folder, namespace } = BUILDS[build];
   const fileOf = (entry) => pathToFileURL(join(folder, 'dist/esm', `${entry}.js`)).href;

@@ -1,4 +1,5 @@
-// The charts of the benchmarks: dots with quartiles. A logarithmic axis has no zero at which a bar could begin.
+// The benchmark charts: dots with quartiles. They aren't bars, because a logarithmic axis has no zero for a bar to
+// start from.
 import { svgOf } from '../scripts/charts/svg.mjs';
 
 const OURS = '#d9480f';
@@ -6,10 +7,10 @@ const OTHERS = '#495057';
 const INK = '#1f2328';
 const RESULTS = { ahead: '#2b8a3e', level: '#868e96', behind: '#c92a2a' };
 const ROW = { step: 22 };
-// Of the largest to the smallest value, from which on small values cannot be told apart on a linear axis.
+// If the largest value is this many times the smallest, small values are indistinguishable on a linear axis.
 const LOGARITHMIC_FROM = 30;
 
-/** How much better this library is than the best other one, by comparison: `rows` of comparison.mjs. */
+/** By what factor this library is better than the best other one, for each comparison: `rows` of comparison.mjs. */
 export function ratioChart(rows, { title, subtitle }) {
   const shown = rows.filter(({ ratio, result }) => ratio && RESULTS[result]);
   const x = logarithmic(
@@ -48,8 +49,9 @@ export function ratioChart(rows, { title, subtitle }) {
 }
 
 /**
- * One panel for each quantity, with one dot for each library in the order of the first: `{ unit, lines }`, a line being
- * `{ name, median, low, high, text, isOurs, note }`. An open dot has a note: its callers gave up, so its number is not comparable.
+ * One panel for each quantity, with one dot for each library, in the order of the first panel: `{ unit, lines }`, where
+ * a line is `{ name, median, low, high, text, isOurs, note }`. An open dot has a note: its callers gave up, so its
+ * number isn't comparable.
  */
 export function dotChart(panels, { title, subtitle }) {
   const names = panels[0].lines.map(({ name }) => name);
@@ -96,7 +98,7 @@ function panel(unit, lines, names, { isFirst, width }) {
   };
 }
 
-/** An axis from the smallest to the largest value, with lines at `digits` times powers of ten. */
+/** An axis from the smallest to the largest value, with grid lines at `digits` times powers of ten. */
 function logarithmic(title, values, digits) {
   const positive = values.filter((value) => value > 0);
   const [from, to] = [Math.min(...positive) / 1.2, Math.max(...positive) * 1.2];

@@ -1,12 +1,12 @@
-// The measurements that the page compares with other libraries, and what follows from them.
+// The measurements that the page compares with other libraries, and the conclusions from them.
 import { BASELINE, OURS } from './builds.mjs';
 import { median, quantile } from './measure.mjs';
 import { lacking } from './promises.mjs';
 
-/** The floors of what this library can do: they send the same, and do nothing else. */
+/** The lower bounds for this library: they send the same commands and do nothing else. */
 const FLOORS = ['the same scripts, bare ioredis', 'raw mysql2', 'raw pg'];
 
-/** By group: the title and the unit of a table, and how the page names it. A group that is not kept has no rows. */
+/** By group: the title and unit of a table, and its name on the page. A group without saved results has no rows. */
 const COMPARED = {
   redis: [
     [
@@ -126,7 +126,7 @@ const COMPARED = {
 };
 
 /**
- * One row for each comparison of which the results are kept, in the order of the page.
+ * One row for each comparison with saved results, in the order of the page.
  *
  * @param newer the same groups on a newer version of Node
  */
@@ -150,7 +150,10 @@ function tableOf(groups, name, what, unit) {
   return groups.find(({ group }) => group === name)?.tables.find((each) => each.what === what && each.unit === unit);
 }
 
-/** This library beside the best other: round by round, so that other load of the machine affects both. `undefined` without another one. */
+/**
+ * Compares this library with the best other one, round by round, so that other load on the machine affects both.
+ * `undefined` if there is no other.
+ */
 function comparison(table, group) {
   const other = table && bestOther(table);
   if (other === undefined) return undefined;
@@ -162,15 +165,15 @@ function comparison(table, group) {
   // As far as the quartiles can tell.
   const judged = low > 1 ? 'ahead' : high < 1 ? 'behind' : 'level';
   const result = FLOORS.includes(other) ? 'floor' : judged;
-  // Nothing is a multiple of zero.
+  // A ratio to zero doesn't exist.
   const hasRatio = ratio > 0 && Number.isFinite(ratio);
   const [best, own] = [other, ours].map((name) => median(rounds[name]));
   return { ours: own, best, other, lacks: lacking(group, other), result, ...(hasRatio && { ratio, low, high }) };
 }
 
 /**
- * Without this library in other settings, and without those whose callers gave up: they did not do the work. The raw client counts only where there is
- * no library.
+ * Excludes this library with other settings, and libraries whose callers gave up, since these didn't do the work. The
+ * raw client counts only if there is no library.
  */
 function bestOther({ ours, base, rounds, better, notes = {} }) {
   const libraries = Object.keys(rounds).filter(
@@ -186,7 +189,7 @@ export function isGivenUp(note) {
   return /gave up|not acquired/.test(note);
 }
 
-/** Four sentences. They follow from the rows alone. */
+/** Four sentences, derived from the rows alone. */
 export function conclusion(rows) {
   const [ahead, level, behind] = ['ahead', 'level', 'behind'].map((wanted) =>
     rows.filter(({ result }) => result === wanted),

@@ -1,4 +1,4 @@
-// A process that imports Nest, then these modules, and prints how many ms they took. Paths are relative to this file.
+// Imports Nest, then these modules, and prints how many ms they took. Paths are relative to this file.
 import 'reflect-metadata';
 import '@nestjs/common';
 import '@nestjs/core';

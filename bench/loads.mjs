@@ -4,23 +4,23 @@ import { cpuNanoseconds, mapped } from './measure.mjs';
 
 const IN_FLIGHT = 64;
 
-/** One caller, one key: cycles of acquire and release per second. */
+/** One caller, one key: acquire and release cycles per second. */
 export async function oneCaller(acquire, milliseconds) {
   return rate(milliseconds, 1, async () => (await acquire('one'))());
 }
 
-/** Each of `callers` callers on a key of its own: cycles per second. */
+/** Each of `callers` callers uses its own key: cycles per second. */
 export async function manyKeys(acquire, milliseconds, callers = 64) {
   return rate(milliseconds, callers, async (caller) => (await acquire(`many-${caller}`))());
 }
 
-/** One caller that acquires `count` keys in one call: how often a second, without the time of the releases. */
+/** One caller that acquires `count` keys in one call: calls per second, excluding the time of the releases. */
 export async function inOneCall(acquire, milliseconds, count) {
   const keys = keysUpTo(count);
   return acquireRate(milliseconds, () => acquire(keys));
 }
 
-/** The same keys, acquired one after the other. */
+/** The same keys, acquired sequentially. */
 export async function oneAfterTheOther(acquire, milliseconds, count) {
   const keys = keysUpTo(count);
   return acquireRate(milliseconds, async () => {
@@ -30,14 +30,16 @@ export async function oneAfterTheOther(acquire, milliseconds, count) {
   });
 }
 
-/** µs of CPU time for one of `cycles` cycles. Each of `callers` callers has a key of its own, and all are in flight together. */
+/**
+ * CPU time of one of `cycles` cycles, in µs. Each of `callers` callers has its own key, and all are in flight together.
+ */
 export async function cpuOfCycle(acquire, cycles, callers) {
   const cycle = async (caller) => (await acquire(`cpu-${caller}`))();
   const all = () => Promise.all(Array.from({ length: callers }, (_, caller) => cycle(caller)));
   return (await cpuNanoseconds(cycles / callers, all)) / callers / 1_000;
 }
 
-/** `callers` at once on one key: ms until each has held it or given up, and how many gave up. */
+/** `callers` callers at the same time on one key: ms until each has held it or given up, and how many gave up. */
 export async function burst(acquire, callers) {
   const startedAt = performance.now();
   let failed = 0;
@@ -51,12 +53,12 @@ export async function burst(acquire, callers) {
   return { milliseconds: performance.now() - startedAt, failed };
 }
 
-/** The part of a table that bursts of so many callers fill: ms for each round, and notes on callers that gave up. */
+/** The part of a table with the results of such bursts: ms for each round, and notes on callers that gave up. */
 export function burstTable(results, callers) {
   return { rounds: mapped(results, ({ milliseconds }) => milliseconds), notes: gaveUpNotes(results, callers) };
 }
 
-/** By candidate, how many callers gave up. */
+/** How many callers gave up, by candidate. */
 export function gaveUpNotes(results, callers) {
   const note = ([name, rounds]) => {
     const gaveUp = rounds.reduce((sum, { failed }) => sum + failed, 0);
@@ -66,8 +68,8 @@ export function gaveUpNotes(results, callers) {
 }
 
 /**
- * `callers` at once on one limit: ms until it is full, ms until each has held it or given up, and how many gave up. Callers keep
- * their share until it is full, and for `hold` ms.
+ * `callers` callers at the same time on one limit: ms until it is full, ms until each has held it or given up, and how
+ * many gave up. Callers keep their share until the limit is full and `hold` ms have passed.
  */
 export async function rampUp(acquire, { limit, callers, hold }) {
   const startedAt = performance.now();
@@ -89,7 +91,9 @@ export async function rampUp(acquire, { limit, callers, hold }) {
   return { full: await full, all: performance.now() - startedAt, failed };
 }
 
-/** `count` keys that are all held at the same time, 64 attempts in flight: µs to acquire and release one of them. */
+/**
+ * `count` keys that are all held at the same time, with 64 attempts in flight: µs to acquire and release one of them.
+ */
 export async function manyHeld(acquire, count) {
   const releases = [];
   const startedAt = performance.now();
@@ -105,7 +109,7 @@ export async function manyHeld(acquire, count) {
 
 const held = [];
 
-/** Acquires so many keys, and keeps them. */
+/** Acquires `count` keys, and keeps them. */
 export async function hold(acquire, count) {
   for (let index = 0; index < count; index += 100) {
     const keys = Array.from({ length: Math.min(100, count - index) }, (_, offset) => `kept-${index + offset}`);
@@ -113,7 +117,7 @@ export async function hold(acquire, count) {
   }
 }
 
-/** The share of a core that the process uses within so many ms, in %. */
+/** The share of a core that the process uses during this time, in %. */
 export async function cpuShare(_acquire, milliseconds) {
   const before = process.cpuUsage();
   await sleep(milliseconds);
@@ -126,7 +130,10 @@ export async function letGo() {
   while (held.length > 0) await Promise.all(held.splice(0, 100).map((release) => release()));
 }
 
-/** `callers` callers that wait for these keys, each for one, until all have held theirs or given up. Answers how many gave up in `within` ms. */
+/**
+ * `callers` callers wait for these keys, one key each, until all have held theirs or given up. Resolves to how many
+ * gave up in `within` ms.
+ */
 export async function waitForKeys(acquire, keys, callers, within) {
   const startedAt = performance.now();
   let gaveUp = 0;
@@ -139,7 +146,7 @@ export async function waitForKeys(acquire, keys, callers, within) {
   return gaveUp;
 }
 
-/** ms until a free lock is acquired, at most so many. */
+/** ms until a free lock is acquired, at most `atMost`. */
 export async function acquireFree(acquire, atMost) {
   const startedAt = performance.now();
   const acquired = acquire(`free-${startedAt}`).catch(() => undefined);
@@ -147,15 +154,15 @@ export async function acquireFree(acquire, atMost) {
   const release = await Promise.race([acquired, sleep(atMost, undefined, enough).catch(() => undefined)]);
   enough.abort();
   const took = performance.now() - startedAt;
-  // Not awaited: a library may wait for a hung node to release as well.
+  // Not awaited, because a library may wait for a hung node in its release, too.
   release?.().catch(() => undefined);
   return took;
 }
 
 /**
- * Callers that acquire one key again and again: how often each held it, and the longest wait in ms. A wait lasts from the first
- * try to the grant. A caller that gives up and tries again is still waiting, and one that never holds the key has waited the
- * whole time.
+ * Callers that acquire one key again and again: how often each held it, and the longest wait in ms. A wait lasts from
+ * the first attempt to the grant. A caller that gives up and tries again is still waiting, and one that never holds the
+ * key has waited the whole time.
  */
 export async function loop(acquire, { callers, milliseconds }) {
   const counts = Array.from({ length: callers }, () => 0);
@@ -169,11 +176,11 @@ export async function loop(acquire, { callers, milliseconds }) {
         try {
           release = await acquire('loop');
         } catch {
-          continue; // Some libraries give up after a number of tries.
+          continue; // Some libraries give up after a number of attempts.
         } finally {
           longest = Math.max(longest, performance.now() - waitingSince);
         }
-        // A grant after the end does not count: its caller may have slept through the end of the others.
+        // A grant after the end doesn't count: its caller may have slept through the end of the others.
         if (performance.now() - startedAt < milliseconds) counts[caller] += 1;
         await release();
         waitingSince = performance.now();
@@ -183,7 +190,10 @@ export async function loop(acquire, { callers, milliseconds }) {
   return { counts, longest, seconds: milliseconds / 1_000 };
 }
 
-/** The parts of tables that such loops fill: acquisitions a second, fewest turns / most turns, and the longest wait in ms. */
+/**
+ * The parts of tables with the results of such loops: acquisitions per second, fewest turns / most turns, and the
+ * longest wait in ms.
+ */
 export function loopRounds(results) {
   return {
     speed: mapped(results, ({ counts, seconds }) => counts.reduce((sum, count) => sum + count, 0) / seconds),

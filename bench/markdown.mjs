@@ -1,4 +1,4 @@
-// Tables of Markdown, and the generated parts of pages.
+// Markdown tables, and the generated parts of pages.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { basename } from 'node:path';
 
@@ -9,7 +9,7 @@ export function markdownTable(head, rows, columns = 'numbers') {
   return [cells(head), `|${rule.join('|')}|`, ...rows.map(cells)].join('\n');
 }
 
-/** The same table without spaces beside the bars, which count as words of a page. */
+/** Removes the spaces next to the bars of a table, which count as words of a page. */
 export function compact(table) {
   return table.replaceAll(/ *\| */g, '|');
 }
@@ -32,6 +32,6 @@ export function drawPage(file, parts) {
     );
     writeFileSync(file, drawn);
   } catch (error) {
-    throw new Error(`${basename(file)} was not drawn. ${error.message}`, { cause: error });
+    throw new Error(`${basename(file)} was not updated. ${error.message}`, { cause: error });
   }
 }

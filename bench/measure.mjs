@@ -1,6 +1,6 @@
 import { getHeapStatistics } from 'node:v8';
 
-/** A smoke test of the benchmark itself: everything runs once and briefly, and no result is kept. */
+/** A smoke test of the benchmark itself: everything runs briefly and once, and no result is saved. */
 export const isQuick = process.env.BENCH_QUICK === '1';
 
 /** This many ms, or a tenth of it in a quick run. */
@@ -8,7 +8,7 @@ export function lasting(milliseconds) {
   return isQuick ? milliseconds / 10 : milliseconds;
 }
 
-/** One slow round on a shared machine does not move the median. */
+/** One slow round on a shared machine doesn't move the median. */
 export function median(values) {
   return quantile(values, 0.5);
 }
@@ -21,18 +21,20 @@ export function quantile(values, share) {
   return below + (sorted[Math.ceil(at)] - below) * (at % 1);
 }
 
-// Some libraries need seconds where others need milliseconds.
+// Some libraries take seconds where others take milliseconds.
 const ENOUGH_ROUNDS = 3;
-// With a warm-up of 0.2 s, the compiler was still so busy that the last rounds were up to 2.5 times faster than the first.
+// With a warm-up of 0.2 s, the compiler was still so busy that the last rounds were up to 2.5 times faster than the
+// first.
 const WARM_UP = 1_500;
 
 /**
- * Runs the candidates in turn, round by round, so that other load of the machine affects all of them. It forces no garbage
- * collection between the rounds, because that discards compiled code, and each round would measure the compiler.
+ * Runs the candidates in turn, round by round, so that other load on the machine affects all of them. It forces no
+ * garbage collection between the rounds, because that discards compiled code, and each round would measure the
+ * compiler.
  *
  * @param {object} options
  * @param options.warmUp each candidate runs for this many ms before the rounds that count, so that its code is compiled
- * @param options.budget a candidate that has used this many ms gets three rounds at most
+ * @param options.budget a candidate that has used this many ms gets at most three rounds
  */
 export async function interleave(candidates, { rounds, warmUp = lasting(WARM_UP), budget = 8_000 }) {
   const names = Object.keys(candidates);
@@ -44,7 +46,7 @@ export async function interleave(candidates, { rounds, warmUp = lasting(WARM_UP)
     spent[name] += performance.now() - startedAt;
     return result;
   };
-  // In turn here too, because code that candidates of one process share is compiled for all of them.
+  // Take turns here, too, because code shared by candidates of one process is compiled for all of them.
   const isCold = (name) => spent[name] < warmUp;
   while (names.some(isCold)) for (const name of names.filter(isCold)) await timed(name);
   for (let round = 0; round < (isQuick ? 1 : rounds); round += 1) {
@@ -56,14 +58,14 @@ export async function interleave(candidates, { rounds, warmUp = lasting(WARM_UP)
   return results;
 }
 
-/** By candidate, one value of each round. */
+/** One value for each round, by candidate. */
 export function mapped(results, value) {
   return Object.fromEntries(Object.entries(results).map(([name, rounds]) => [name, rounds.map(value)]));
 }
 
 /**
- * Nanoseconds of CPU time for one of `calls` sequential calls. For work that waits for nothing, it is better than the clock, which
- * would also count another process on the same core.
+ * CPU time of one of `calls` sequential calls, in nanoseconds. For work that doesn't wait, it is more accurate than the
+ * wall clock, which would also count other processes on the same core.
  */
 export async function cpuNanoseconds(calls, call) {
   const before = process.cpuUsage();
@@ -76,8 +78,8 @@ const CALLS_A_READING = 100;
 const READINGS = 41;
 
 /**
- * The bytes that one of sequential calls allocates: the median of what the heap grows by, because a garbage collection disturbs few of the
- * readings. Warm the calls up, because the code that is compiled for them is on the heap too.
+ * The bytes that one of many sequential calls allocates: the median growth of the heap, because garbage collection
+ * disturbs few of the readings. Warm the calls up first, because the compiled code is on the heap, too.
  */
 export async function allocatedBytes(call) {
   const readings = [];

@@ -1,5 +1,5 @@
-// Draws bench/results/*.json into docs/benchmarks.md, docs/operate/deploy.md, maintainers/lab-notes/benchmarks.md and docs/benchmarks/*.svg.
-// Nobody edits the text between the markers of these pages.
+// Writes bench/results/*.json into docs/benchmarks.md, docs/operate/deploy.md, maintainers/lab-notes/benchmarks.md and
+// docs/benchmarks/*.svg. Don't edit the text between the markers of these pages.
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { ensureInstalled, root } from '../scripts/ensure-installed.mjs';
@@ -10,7 +10,7 @@ import { median } from './measure.mjs';
 import { lacksPeers, number, summary, verdict } from './table.mjs';
 
 const RESULTS = join(root, 'bench/results');
-/** Of `npm run bench -- --node 24`. */
+/** The results of `npm run bench -- --node 24`. */
 const RESULTS_ON_NODE_24 = join(RESULTS, 'node-24');
 const PICTURES = join(root, 'docs/benchmarks');
 const PAGE = join(root, 'docs/benchmarks.md');
@@ -88,7 +88,7 @@ function judgedWords({ ratio, result }) {
   return [ratio ? times(ratio) : '–', result === 'behind' ? '**behind**' : result];
 }
 
-/** Writes the charts that docs/benchmarks.md shows. */
+/** Draws the charts shown in docs/benchmarks.md. */
 async function drawCharts(groups) {
   ensureInstalled(join(root, 'scripts/charts'));
   const { dotChart, ratioChart } = await import('./charts.mjs');
@@ -124,7 +124,7 @@ async function drawCharts(groups) {
   for (const [name, picture] of charts) writeFileSync(join(PICTURES, `${name}.svg`), picture);
 }
 
-/** The libraries from the best to the worst. */
+/** The libraries from best to worst. */
 function panelOf(table) {
   const sign = table.better === 'more' ? -1 : 1;
   const lines = summary(table)
@@ -139,11 +139,11 @@ function panelOf(table) {
   return { unit: detail ? `${detail}, ${table.unit}` : table.unit, lines };
 }
 
-/** The tables on how far one Redis goes. */
+/** The tables on how far one Redis scales. */
 function scaleTables(groups) {
   const { tables = [] } = groups.find(({ group }) => group === 'scale') ?? {};
   const medians = ({ rounds, ours }) => rounds[ours].map((values) => median(values));
-  // One table for all that was measured along the same numbers, which are its columns.
+  // One table for all measurements along the same numbers, which are its columns.
   const heads = new Set(tables.map(({ along }) => `${along.name}: ${along.points}`));
   const parts = Array.from(heads, (head) => {
     const group = tables.filter(({ along }) => `${along.name}: ${along.points}` === head);
@@ -185,7 +185,7 @@ function section({ group, date, commit, machine, versions, settings, tables }) {
   ].join('\n\n');
 }
 
-/** One row for each measurement, with the median of each candidate. */
+/** One row for each measurement, with each candidate's median. */
 function medianTable(tables) {
   const candidates = [...new Set(tables.flatMap(({ rounds }) => Object.keys(rounds)))];
   const notes = [];

@@ -1,6 +1,9 @@
 import { spawnSync } from 'node:child_process';
 
-/** Keeps a server on core 0, with all its threads and child processes: the clients have core 1. Answers the server. */
+/**
+ * Keeps a server with all its threads and child processes on core 0, because the clients use core 1. Returns the
+ * server.
+ */
 export function pinned(server) {
   const children =
     spawnSync('pgrep', ['-P', String(server.pid)])

@@ -1,14 +1,15 @@
-// The promises of a lock, beside excluding others. Each costs time, so a comparison names those that the other one does not make.
+// What a lock promises besides excluding others. Each promise costs time, so a comparison names the promises that the
+// other lock doesn't make.
 import { BASELINE } from './builds.mjs';
 
-/** In words, as the page explains them. */
+/** The words that the page explains. */
 const WAITING = 'waiting';
 const TOKEN = 'token';
 const ORDER = 'order';
 const VALIDITY = 'validity';
 const LOSS = 'loss';
 
-/** By group: what a lock of this library has. */
+/** By group: the promises of this library's lock. */
 const OURS_HAS = {
   redis: [WAITING, TOKEN, ORDER, VALIDITY, LOSS],
   limits: [WAITING, ORDER, VALIDITY, LOSS],
@@ -18,7 +19,7 @@ const OURS_HAS = {
   zookeeper: [WAITING, TOKEN, ORDER, VALIDITY, LOSS],
 };
 
-/** By candidate, which of these a lock has that it acquires as it is measured here: read from its source. */
+/** By candidate: the promises of its lock as it is acquired in this benchmark, according to its source. */
 const OTHER_HAS = {
   'redis-semaphore': [WAITING, LOSS],
   'simple-redis-mutex': [WAITING, TOKEN],
@@ -35,11 +36,11 @@ const OTHER_HAS = {
   'raw client': [ORDER],
 };
 
-/** The promises of a lock of this library in this group that the other one does not make. */
+/** The promises that this library's lock makes in this group and the other lock doesn't. */
 export function lacking(group, other) {
   if (other === BASELINE) return [];
   const [ours, has] = [OURS_HAS[group === 'redis-scale' ? 'redis' : group], OTHER_HAS[other]];
   if (ours === undefined || has === undefined)
-    throw new Error(`It is not stated what "${other}" of group ${group} promises.`);
+    throw new Error(`promises.mjs does not state what "${other}" of group ${group} promises.`);
   return ours.filter((promise) => !has.includes(promise));
 }

@@ -2,9 +2,11 @@ import { OURS } from './builds.mjs';
 import { report, reportBeside } from './results.mjs';
 
 /**
- * Reports what `loopRounds` has made of waiters looping on one key: speed, also beside the baseline, fairness and the longest wait.
+ * Reports the results of `loopRounds` for waiters looping on one key: speed, also compared with the baseline, fairness,
+ * and the longest wait.
  *
- * @param more the bar of the speed `beside` the baseline, and further fields of the tables `speed`, `fairness` and `longest`
+ * @param more `beside`: the bar of the speed relative to the baseline; `speed`, `fairness` and `longest`: more fields
+ * of these tables
  */
 export function reportLoops(what, { speed, fairness, longest }, more = {}) {
   const speeds = {

@@ -1,4 +1,5 @@
-// The measurements of a group: printed when they arrive, and kept as bench/results/<group>.json if the group ends without an error.
+// The measurements of a group: printed as they arrive, and saved as bench/results/<group>.json if the group ends
+// without an error.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { arch, cpus, loadavg, platform, release, totalmem } from 'node:os';
 import { basename } from 'node:path';
@@ -18,7 +19,7 @@ const machine = {
   memory: `${Math.round(totalmem() / 2 ** 30)} GiB`,
   system: `${platform()} ${release()}`,
   pinned: process.env.BENCH_PINNED === '1',
-  // Load by other programs.
+  // Load caused by other programs.
   busyBefore: await busyShare(1_000),
   loadBefore: loadavg()[0],
 };
@@ -31,7 +32,7 @@ process.on('exit', (code) => {
   const kept = {
     group,
     date: startedAt.toISOString(),
-    // The results of other groups do not change it.
+    // The results of other groups don't affect it.
     commit: commit('lib', 'bench', ':!bench/results'),
     measured: hashOf(codeOf(group)),
     machine: { ...machine, loadAfter: loadavg()[0] },
@@ -39,14 +40,14 @@ process.on('exit', (code) => {
     settings: facts.settings ?? '',
     tables,
   };
-  // Each list of values is on one line, so that the diff of two runs is readable.
+  // Each list of values is on one line, to keep the diff of two runs readable.
   const text = JSON.stringify(kept, shortened, 2).replaceAll(/\[[\s\d.,e-]+\]/g, (list) =>
     list.replaceAll(/\s+/g, ' '),
   );
   writeFileSync(file, `${text}\n`);
 });
 
-/** The versions of what is measured, by name, and its setup in words. */
+/** The versions of what is measured, by name, and a description of the setup. */
 export function about({ versions, settings }) {
   Object.assign(facts, { versions: { ...versions, ...baselineVersion }, settings });
   console.log(
@@ -60,7 +61,7 @@ export function about({ versions, settings }) {
   );
 }
 
-/** Keeps a table (see table.mjs) and prints it. */
+/** Saves a table (see table.mjs) and prints it. */
 export function report(table) {
   tables.push(table);
   console.log(`\n${table.what}, ${table.unit}`);
@@ -80,10 +81,13 @@ export function report(table) {
   }
   const judged = verdict(table);
   if (judged) console.log(`  ${judged.word.toUpperCase()}: ${judged.measured}. The bar is ${judged.bar}.`);
-  if (lacksPeers(table)) console.log('  no ratio and no bar: no other library was measured');
+  if (lacksPeers(table)) console.log('  no ratio and no bar, because no other library was measured');
 }
 
-/** The part of a table that this build and the baseline fill, with the bar of their ratio. Nothing if no baseline is measured. */
+/**
+ * Reports the part of a table that this build and the baseline fill, with the bar of their ratio. Does nothing if no
+ * baseline is measured.
+ */
 export function reportBeside({ what, unit, better, rounds }, bar) {
   if (!rounds[BASELINE]) return;
   report({
@@ -97,7 +101,7 @@ export function reportBeside({ what, unit, better, rounds }, bar) {
   });
 }
 
-/** The version of an installed package of the repository, or of another folder. */
+/** The version of a package installed in the repository or in another folder. */
 export function versionOf(name, folder = '..') {
   return JSON.parse(readFileSync(new URL(`${folder}/node_modules/${name}/package.json`, import.meta.url))).version;
 }
@@ -120,7 +124,7 @@ function times() {
   return { idle: sum(({ idle }) => idle), all: sum((each) => Object.values(each).reduce((a, b) => a + b)) };
 }
 
-// The spread is larger than four digits can show.
+// More than four digits would suggest a precision that the measurements don't have.
 function shortened(_, value) {
   return typeof value === 'number' && !Number.isInteger(value) ? Number(value.toPrecision(4)) : value;
 }

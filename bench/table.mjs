@@ -5,20 +5,21 @@ import { median, quantile } from './measure.mjs';
  * A table holds one measurement of several candidates:
  *
  *   what      a title
- *   unit      of the values
+ *   unit      the unit of the values
  *   better    'more' or 'less'
- *   rounds    by candidate, one value for each round; with `along`, such a list for each of its points
- *   ours      the candidate of this library
- *   base      the candidate that the others are divided by, round by round
- *   bar       { atLeast | atMost, of }: what ours must reach. Relative to `base`, to the `best` of the other libraries, or absolute
+ *   rounds    by candidate, one value for each round; with `along`, one such list for each of its points
+ *   ours      this library's candidate
+ *   base      the candidate by which the others are divided, round by round
+ *   bar       { atLeast | atMost, of }: the target for ours. Relative to `base`, to the `best` other library, or
+ *   absolute
  *   peers     the other libraries that count for the `best`; default: all
- *   notes     by candidate, what the number does not say
+ *   notes     by candidate, a remark on its number
  *   along     { name, points }: the quantity that grows
  *
  * The terminal and the pages show the same values, which are computed here.
  */
 
-/** By candidate: the median, the quartiles and the ratio to the base. */
+/** By candidate: the median, the quartiles, and the ratio to the base. */
 export function summary(table) {
   return Object.entries(table.rounds).map(([name, values]) => ({
     name,
@@ -32,8 +33,8 @@ export function summary(table) {
 }
 
 /**
- * Whether ours reaches the bar, in words: `{ word, bar, measured }`. If the bar lies between the quartiles, the result is
- * undecided. `undefined` if there is no bar, or no other library to compare with.
+ * Whether ours reaches the bar, in words: `{ word, bar, measured }`. If the bar lies between the quartiles, the result
+ * is undecided. `undefined` if there is no bar, or no other library to compare with.
  */
 export function verdict(table) {
   const { bar, base, unit } = table;
@@ -56,12 +57,12 @@ export function verdict(table) {
   };
 }
 
-/** Whether the bar is relative to other libraries, and none of them was measured. */
+/** Whether the bar is relative to other libraries, but none of them was measured. */
 export function lacksPeers(table) {
   return table.bar?.of === 'best' && table.peers?.length !== 0 && best(table) === undefined;
 }
 
-/** A value with as many digits as are significant. */
+/** Formats a value with its significant digits. */
 export function number(value) {
   if (value >= 1_000) return Math.round(value).toLocaleString('en');
   return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);

@@ -1,15 +1,15 @@
-// What every row program needs: a Redis of its own for each package, and processes of the package on it.
+// What every row program needs: for each package, a dedicated Redis and processes that use the package on it.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { packages } from './packages.mjs';
 
-/** What a package does not offer. */
+/** Shown for what a package doesn't offer. */
 export const NONE = '–';
 
 /**
- * Runs `show` for one package after the other, and prints the row. `show` answers the text of the package's cell. It is given the
- * package, its server, and `open`, which opens one process of the package.
+ * Runs `show` for each package in turn, and prints the row. `show` returns the text of the package's cell. It receives
+ * the package, its server, and `open`, which opens a process of the package.
  */
 export async function compare(question, show) {
   const cells = {};
@@ -26,7 +26,7 @@ async function cellOf(each, show) {
   const server = await startRedisServer();
   const connect = (url) => {
     const client = new Redis(url);
-    // Each client reports its own outages, which some programs cause.
+    // Each client reports its own outages, which some row programs cause.
     client.on('error', () => undefined);
     atEnd.unshift(() => client.disconnect());
     return client;
@@ -39,13 +39,16 @@ async function cellOf(each, show) {
   try {
     return await show({ ...each, server, connect, open, atEnd: (end) => atEnd.unshift(end) });
   } finally {
-    // A package whose server is gone may never answer.
+    // A package whose server is gone may never respond.
     for (const end of atEnd) await within(2_000, Promise.resolve(end()).catch(ignored));
     await server.stop();
   }
 }
 
-/** How a promise ends: `{ value }` or `{ error }`, and after how many `seconds`. Neither if it takes longer than `limit`. */
+/**
+ * How a promise settles: `{ value }` or `{ error }`, and after how many `seconds`. Neither if it takes longer than
+ * `limit`.
+ */
 export async function outcome(promise, limit = 30_000) {
   const begun = performance.now();
   const settled = promise.then(
@@ -56,7 +59,7 @@ export async function outcome(promise, limit = 30_000) {
   return { ...ended, seconds: seconds(performance.now() - begun) };
 }
 
-/** What a promise resolves to, or `undefined` after a time. */
+/** What a promise resolves to, or `undefined` after the timeout. */
 export async function within(milliseconds, promise) {
   const end = new AbortController();
   const timeout = sleep(milliseconds, undefined, { signal: end.signal }).catch(ignored);
@@ -91,7 +94,7 @@ export function seconds(milliseconds) {
   return `${(milliseconds / 1_000).toFixed(1)} s`;
 }
 
-/** The name of an error as its package gives it. */
+/** The name of an error, as set by its package. */
 export function nameOf(error) {
   return error.name === 'Error' ? error.constructor.name : error.name;
 }

@@ -1,6 +1,6 @@
-// An application of Nest around one package: its module, and controllers whose methods it locks.
+// A Nest application around one package: its module, and controllers whose methods it locks.
 
-/** Opens an application. `nest` holds the exports of @nestjs/common and @nestjs/core that the package itself uses. */
+/** Starts an application. `nest` holds the exports of @nestjs/common and @nestjs/core that the package itself uses. */
 export async function startApplication(nest, imports, classes) {
   class App {}
   nest.Module({ imports, controllers: classes })(App);
@@ -9,13 +9,13 @@ export async function startApplication(nest, imports, classes) {
   return app;
 }
 
-/** Listens on a free port, and answers the address. */
+/** Listens on a free port, and resolves to the address. */
 export async function listen(app) {
   await app.listen(0, '127.0.0.1');
   return app.getUrl();
 }
 
-/** A controller with one method `GET /pay/:id`, decorated from top to bottom as `decorators` say. */
+/** A controller with one method, `GET /pay/:id`, that has these decorators, top to bottom. */
 export function payController({ Controller, Param }, pay, decorators, type = class {}) {
   Object.defineProperty(type.prototype, 'pay', { value: pay, writable: true, configurable: true });
   decorateMethod(type, 'pay', decorators);

@@ -1,4 +1,4 @@
-// The packages that the table compares, this one first. Each is opened as one process of an application would open it.
+// The packages that the table compares, ours first. Each is opened as one process of an application would open it.
 import 'reflect-metadata';
 import * as common from '@nestjs/common';
 import * as core from '@nestjs/core';
@@ -31,7 +31,7 @@ const ours = {
     return {
       app,
       run: (key, lease, task) => locks.withLock(key, task, { lease }),
-      runInHand: (key, lease, task) => locks.withLock(key, (lock) => lock.run(task), { lease }),
+      runPassingLock: (key, lease, task) => locks.withLock(key, (lock) => lock.run(task), { lease }),
       acquire: async (key, lease) => {
         const grant = await locks.acquire(key, { lease });
         return { grant, release: () => grant.release() };
@@ -79,7 +79,7 @@ const { peers } = await import('../peers/behavior.mjs');
 
 export const packages = [ours, ...peers];
 
-/** The installed package.json of a package, and its folder. */
+/** A package's installed package.json and its folder. */
 export function manifestOf({ name, package: folder = name }) {
   const file = name === ours.name ? '../../package.json' : `../peers/node_modules/${folder}/package.json`;
   return JSON.parse(readFileSync(new URL(file, import.meta.url), 'utf8'));

@@ -1,12 +1,12 @@
-// Draws results.json and scheduling.json into docs/comparisons.md. Nobody edits the text between its markers.
+// Writes results.json and scheduling.json into docs/comparisons.md. Don't edit the text between its markers.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root } from '../../scripts/ensure-installed.mjs';
 import { compact, drawPage, markdownTable } from '../markdown.mjs';
 
-/** What `npm run compare` keeps. */
+/** The results that `npm run compare` saves. */
 export const RESULTS = join(import.meta.dirname, 'results.json');
-/** What `scheduling.mjs` keeps. */
+/** The results that `scheduling.mjs` saves. */
 export const SCHEDULING = join(import.meta.dirname, 'scheduling.json');
 
 /** The generated parts of each page, by the names of their markers. */
@@ -28,7 +28,7 @@ export function drawPages() {
   for (const [page, parts] of Object.entries(partsOfPages())) drawPage(page, parts);
 }
 
-/** The answers of all packages, a question a row. */
+/** All packages' results, with one row for each question. */
 function tableOf({ date, node, nest, packages }, rows) {
   const names = Object.keys(packages);
   const table = markdownTable(

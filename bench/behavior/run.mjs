@@ -28,8 +28,8 @@ const ROWS = [
 ];
 const USAGE = `usage: npm run compare [-- options] [-- row …]
 
-  row      only these rows: ${ROWS.join(', ')}. Default: all, which keeps the results and draws the page
-  --draw   draws the page from the results that are kept`;
+  row      runs only these rows: ${ROWS.join(', ')}. Default: all, which saves the results and updates the page
+  --draw   updates the page from the saved results`;
 
 const { values: options, positionals: wanted } = commandLine(USAGE, {
   options: { draw: { type: 'boolean', default: false } },
@@ -48,14 +48,14 @@ if (!options.draw) {
 }
 if (wanted.length === 0) drawPages();
 
-/** Runs the program of a row. */
+/** Runs a row's program. */
 async function show(row) {
   const program = fork(join(import.meta.dirname, 'rows', `${row}.mjs`));
   let result;
   program.on('message', (message) => (result = message));
   const [code, signal] = await once(program, 'exit');
   if (code === 0 && result) return result;
-  console.error(`Row ${row} ended with ${signal ?? code}. The last results are unchanged.`);
+  console.error(`Row ${row} failed with ${signal ?? code}. The saved results are unchanged.`);
   process.exit(code || 1);
 }
 

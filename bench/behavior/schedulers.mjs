@@ -1,4 +1,4 @@
-// The scheduling packages that docs/comparisons.md compares: this package beside @nestjs/schedule, and the others.
+// The scheduling packages that docs/comparisons.md compares: this package together with @nestjs/schedule, and others.
 import 'reflect-metadata';
 import { Injectable, Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';

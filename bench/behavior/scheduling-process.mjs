@@ -1,4 +1,5 @@
-// One instance of an application with a job for each second. Reports when the job begins and ends, by the real clock.
+// One instance of an application with a job that is due every second. Reports when the job starts and ends, according
+// to the real clock.
 const [, , name, url, late, takes] = process.argv;
 
 const now = () => performance.timeOrigin + performance.now();
@@ -14,7 +15,7 @@ async function job() {
   process.send({ end: now() });
 }
 
-/** Sets the wall clock of this process back. */
+/** Sets this process's wall clock back. */
 function makeLate(milliseconds) {
   const RealDate = Date;
   globalThis.Date = class extends RealDate {

@@ -1,5 +1,5 @@
-// Three instances of an application schedule one job for each second. How often does it run? With --draw, keeps the results and draws
-// docs/comparisons.md
+// Three instances of an application schedule one job for every second. How often does it run? With --draw, saves the
+// results and updates docs/comparisons.md.
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -39,7 +39,10 @@ if (process.argv.includes('--draw')) {
   drawPages();
 }
 
-/** Three instances on a Redis of their own. `seen` has what they report, which Node keeps for the first listener. */
+/**
+ * Three instances on a dedicated Redis. `seen` collects their reports, which Node buffers until the first listener is
+ * attached.
+ */
 async function instances(name, { takes, late = 0 }) {
   const server = await startRedisServer();
   const all = [0, 0, late].map((by) => fork(PROCESS, [name, server.url, by, takes].map(String)));
@@ -57,10 +60,10 @@ async function instances(name, { takes, late = 0 }) {
   };
 }
 
-/** What the instances do in some seconds, after they have found their leader. */
+/** What the instances do for several seconds, after they have elected their leader. */
 async function observed(name, options, describe) {
   const { seen, stop } = await instances(name, options);
-  // Between the tick of a late instance and the next one of the others.
+  // Between a late instance's tick and the next tick of the others.
   const from = Math.floor(Date.now() / 1_000) * 1_000 + 3_750;
   const until = from + TICKS * 1_000;
   await sleep(until + 200 - Date.now());
@@ -79,7 +82,7 @@ function timeOf({ begin = 0, end = begin }) {
   return end;
 }
 
-/** Kills the instance that has begun a job of 400 ms, and waits for the next one to begin. */
+/** Kills the instance that has started a job of 400 ms, and waits for the next one to start. */
 async function afterKill(name) {
   const { all, seen, stop } = await instances(name, { takes: 400 });
   await sleep(3_000);

@@ -5,8 +5,8 @@ import { fileURLToPath } from 'node:url';
 const program = fileURLToPath(new URL('program.mjs', import.meta.url));
 
 /**
- * What a lock cycle of this build costs on this provider, `redis` or `memory`, in a new process: see program.mjs. That process has ended when
- * this resolves, so that the next one has the core.
+ * What one lock cycle of this build costs on this provider, `redis` or `memory`, in a new process: see program.mjs.
+ * That process has exited when this resolves, so the next one has the core to itself.
  */
 export async function costOfCycle(build, provider, env = process.env) {
   const child = fork(program, [build, provider], { env });

@@ -1,4 +1,5 @@
-// One process: what a `LockService.withLock` costs the code of a build, on a stand-in for Redis or on the memory provider.
+// One process: what `LockService.withLock` costs in a build's own code, on a stand-in for Redis or on the memory
+// provider.
 import { load } from '../builds.mjs';
 import { allocatedBytes, cpuNanoseconds, lasting, median } from '../measure.mjs';
 import { StandIn } from './stand-in.mjs';
@@ -12,7 +13,7 @@ const { LockManager, LockService, MemoryLockProvider, RedisLockProvider, namespa
 const client = new StandIn();
 await { redis, memory }[provider]();
 
-/** Sends the µs of a cycle without the stand-in, and its bytes with the stand-in. */
+/** Sends the time of a cycle without the stand-in, in µs, and its bytes including the stand-in. */
 async function redis() {
   const { cycle, stop } = await start(new RedisLockProvider({ client }));
   const first = await cycles(cycle, FIRST);
@@ -25,7 +26,7 @@ async function redis() {
   await stop();
 }
 
-/** Sends the µs of CPU time of a cycle. */
+/** Sends the CPU time of a cycle, in µs. */
 async function memory() {
   const { cycle, stop } = await start(new MemoryLockProvider());
   await cpuNanoseconds(lasting(WARM_UP), cycle);
@@ -43,7 +44,7 @@ async function start(instance) {
   return { cycle: () => locks.withLock(keys[(count += 1) % KEYS], task), stop: () => manager.stop() };
 }
 
-/** The median of so many cycles, in µs. Other programs on the core interrupt few of them. */
+/** The median of `count` cycles, in µs. Other programs on the core interrupt only a few of them. */
 async function cycles(cycle, count) {
   const times = [];
   const callsBefore = client.calls;
@@ -55,6 +56,7 @@ async function cycles(cycle, count) {
     times.push((performance.now() - startedAt - client.outside) * 1_000);
   }
   const calls = (client.calls - callsBefore) / count;
-  if (calls !== 2) throw new Error(`The stand-in got ${calls} script calls a cycle, not an acquire and a release.`);
+  if (calls !== 2)
+    throw new Error(`The stand-in received ${calls} script calls in one cycle instead of one acquire and one release.`);
   return median(times);
 }

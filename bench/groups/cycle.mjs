@@ -1,6 +1,6 @@
-// What one lock cycle costs our own code: the time and the memory of `LockService.withLock` on a stand-in for Redis, and its time on the
-// memory provider. The bars are relative to a baseline. Both builds take turns, each time in new processes, because no two processes
-// compile the same code alike.
+// What one lock cycle costs in our own code: the time and memory of `LockService.withLock` on a stand-in for Redis, and
+// its time on the memory provider. The bars are relative to a baseline. Both builds take turns, each time in new
+// processes, because no two processes compile the same code in the same way.
 import { BASELINE, builds, OURS } from '../builds.mjs';
 import { costOfCycle } from '../cycle/cost-of-cycle.mjs';
 import { interleave, mapped } from '../measure.mjs';

@@ -1,5 +1,5 @@
-// The bars: a decorated call on the memory provider costs at most 10 µs more than the plain async call, and a key template costs
-// at most 200 ns.
+// The bars: a decorated call on the memory provider costs at most 10 µs more than the plain async call, and a key
+// template costs at most 200 ns.
 import 'reflect-metadata';
 import { Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
@@ -82,7 +82,7 @@ report({
 });
 await app.close();
 
-// Templates are not part of the public API.
+// Templates aren't part of the public API.
 async function templateCalls() {
   const { KeyTemplate } = await import('../../dist/key/key-template.js');
   const template = KeyTemplate.parse('order:#{order.id}', {

@@ -1,5 +1,5 @@
-// What failover costs while nothing fails: ratios against its provider alone in the same run. Redis and the casStore in MariaDB run
-// on core 0, the clients on core 1. Candidates take turns, so that other load of the machine affects both.
+// What failover costs while nothing fails: ratios to its provider alone in the same run. Redis and the casStore in
+// MariaDB run on core 0, the clients on core 1. Candidates take turns, so that other load on the machine affects both.
 import { Redis } from 'ioredis';
 import { DataSource } from 'typeorm';
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
@@ -31,7 +31,7 @@ for (const build of builds) {
     'typeorm',
   );
   const member = () => new RedisLockProvider({ url: redis.url });
-  // Each has a LockManager of its own, so that they share no queue, watchdog or connection.
+  // Each has its own LockManager, so that they share no queue, watchdog, or connection.
   by[bare] = await candidate(LockManager, { main: member() }, `${namespace}-bare`);
   by[failover] = await candidate(
     LockManager,
@@ -81,7 +81,7 @@ await dataSource.destroy();
 await redis.stop();
 await mariadb.stop();
 
-/** The names of the two candidates of a build. */
+/** The names of a build's two candidates. */
 function namesIn(build) {
   const prefix = build === OURS ? '' : `${build}, `;
   return { bare: `${prefix}${BARE}`, failover: `${prefix}${FAILOVER}` };

@@ -1,5 +1,5 @@
-// What importing this package adds to the start of a Nest application, beside other libraries in the same run. Each import is measured in a
-// process of its own, after that of Nest. The libraries take turns.
+// How much importing this package adds to the startup of a Nest application, compared with other libraries in the same
+// run. Each import is measured in its own process, after the import of Nest. The libraries take turns.
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { OURS } from '../builds.mjs';
@@ -44,7 +44,7 @@ report({
     [OURS]: [...WITH_REDIS, 'ioredis'],
     ...(hasPeers && {
       'redis-semaphore': ['./peers/node_modules/redis-semaphore/lib/index.js', 'ioredis'],
-      // It imports its client by itself.
+      // murlock imports its client itself.
       murlock: ['./peers/node_modules/murlock/dist/index.js'],
     }),
   }),

@@ -1,5 +1,6 @@
-// Limited locks on Redis, beside the Semaphore of redis-semaphore with its defaults, in the same run. Both have a process of their
-// own and take turns, so that other load of the machine affects both. The server runs on core 0, the clients on core 1.
+// Limited locks on Redis, compared with the Semaphore of redis-semaphore with its defaults in the same run. Each has
+// its own process, and both take turns, so that other load on the machine affects both. The server runs on core 0, the
+// clients on core 1.
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds, OURS } from '../builds.mjs';
 import { each, startEach } from '../candidate-process.mjs';
@@ -19,7 +20,7 @@ const CROWD = { limit: 100, callers: 1_000, hold: 5 };
 const server = pinned(await startRedisServer());
 const names = [...builds, ...(ensurePeers() ? [PEER] : [])];
 const CANDIDATES = new URL('../redis/limits.mjs', import.meta.url);
-/** With what this library sends, by bare ioredis. */
+/** Includes what this library sends, sent by bare ioredis. */
 const by = await startEach(CANDIDATES, [...names, SCRIPTS], server.port, LIMIT);
 
 about({

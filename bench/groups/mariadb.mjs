@@ -25,7 +25,7 @@ await measureSql(await startMariaDb(), {
     const [[row]] = await connection.query(`SHOW GLOBAL STATUS LIKE 'Questions'`);
     return Number(row.Value);
   },
-  /** The first statement of a row lock begins its transaction. */
+  /** The first statement of a row lock starts its transaction. */
   prepare: (connection, provider) => connection.query(`SET SESSION autocommit = ${provider === 'row' ? 0 : 1}`),
   raw: {
     async row(connection, key) {

@@ -1,5 +1,5 @@
-// What a lock costs the client on Node 20 and on Node 24: the npm package `node` brings the programs. Node 20 implements
-// AsyncLocalStorage by hooks of promises, which the first lock of a process switches on.
+// What a lock costs the client on Node 20 and on Node 24. The npm package `node` provides the binaries. Node 20
+// implements AsyncLocalStorage with promise hooks, which a process's first lock enables.
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';

@@ -7,7 +7,7 @@ const READ_ONLY = `pg_is_in_recovery() OR current_setting('default_transaction_r
 const NOW = '(extract(epoch FROM statement_timestamp()) * 1000000)::bigint';
 const TABLE = '"public"."distributed_lock"';
 
-/** A statement that the server parses once for each connection, as ours. */
+/** A statement that the server parses once for each connection, like ours. */
 const named = (client, name, text, values) => client.query({ name, text, values });
 
 ensureServers(['postgres']);

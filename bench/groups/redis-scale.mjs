@@ -1,4 +1,4 @@
-// What grows: waiters of a held lock, locks that are held for long, thousands of waiters and keys.
+// Growth: waiters of a held lock, locks that are held for a long time, and thousands of waiters and keys.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { burst, cpuShare, hold, letGo, manyHeld, waitForKeys } from '../loads.mjs';
 import { interleave, isQuick, lasting, mapped } from '../measure.mjs';
@@ -14,7 +14,7 @@ await moreWaiters();
 await moreKeys();
 await stop();
 
-/** The keys are held by another client, because a process knows by itself what it holds. */
+/** Another client holds the keys, because a process knows which keys it holds itself. */
 async function idleWaiters(keys) {
   const WAITERS = 100;
   const rounds = {};
@@ -22,7 +22,7 @@ async function idleWaiters(keys) {
   for (const name of [RAW, ...builds, ...peerNames]) {
     const holder = await candidate(name, server.port);
     const names = Array.from({ length: keys }, (_, index) => `idle-${index}`);
-    // The first renewals are due after the measurement, so only the commands of waiters are counted.
+    // The first renewals are due after the measurement, so only the waiters' commands are counted.
     const releases = await Promise.all(names.map((key) => holder.acquire(key, { lease: '60s' })));
     const [before, counted] = [lasting(1_500), lasting(4_000)];
     const waiting = by[name].run(waitForKeys, names, WAITERS, before + counted);
@@ -53,7 +53,8 @@ async function heldLocks() {
   const renewals = {};
   for (const name of names) {
     await by[name].run(hold, HELD);
-    // Several times the pause between two renewals, which is 8 s for some. A shorter measurement sees one burst of them, or none.
+    // Several times the interval between two renewals, which is 8 s for some. A shorter measurement would see one burst
+    // of them or none.
     const milliseconds = lasting(40_000);
     const before = await renewed();
     const sent = await commandsDuring(async () => (cpu[name] = [await by[name].run(cpuShare, milliseconds)]));
@@ -64,16 +65,20 @@ async function heldLocks() {
   const what = `${HELD.toLocaleString('en')} locks held with leases of 10 s and renewed`;
   report({ what, unit: '% of one core', better: 'less', ours: OURS, bar: { atMost: 5 }, rounds: cpu });
   report({ what, unit: 'commands a second', better: 'less', ours: OURS, rounds: commands });
-  // One renews after a third of the lease, the other after four fifths: the work of the same promise is that of one renewal.
+  // One library renews after a third of the lease, another after four fifths. Comparing single renewals compares the
+  // same work.
   report({ what, unit: 'renewals a second for 1 % of a core', better: 'more', ours: OURS, rounds: renewals });
 }
 
-/** How many renewals the server has executed: each calls PEXPIRE once, also inside a script. */
+/** How many renewals the server has executed: each calls PEXPIRE exactly once, even inside a script. */
 async function renewed() {
   return Number(/cmdstat_pexpire:calls=(\d+)/.exec(await admin.info('commandstats'))?.[1] ?? 0);
 }
 
-/** If each release wakes all waiters, the work grows with the square of their number. If they poll, the lock is idle in between. */
+/**
+ * If each release wakes all waiters, the work grows with the square of their number. If they poll, the lock is idle in
+ * between.
+ */
 async function moreWaiters() {
   const points = isQuick ? [1, 10, 100] : [1, 10, 100, 1_000];
   const names = [RAW, ...builds, 'redis-semaphore', 'simple-redis-mutex'].filter((name) => by[name]);

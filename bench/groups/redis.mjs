@@ -1,5 +1,5 @@
-// Redis: ratios against the raw client, and against other libraries with their defaults, in the same run. Candidates take turns, so
-// that other load of the machine affects all.
+// Redis: ratios to the raw client, and to other libraries with their defaults, in the same run. Candidates take turns,
+// so that other load on the machine affects all of them.
 import { builds } from '../builds.mjs';
 import { each } from '../candidate-process.mjs';
 import { burst, burstTable, cpuOfCycle, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
@@ -14,7 +14,7 @@ const SEMAPHORE = 'redis-semaphore';
 /** A library counts as fair if its longest wait is at most this many ms. */
 const FAIR = 100;
 const LOOPERS = 16;
-/** By number of processes, how much faster than the baseline the loopers must be. */
+/** How much faster than the baseline the loopers must be, by number of processes. */
 const FASTER = { 1: 2, 2: 3, 4: 2.5 };
 
 const alone = await interleave(each(by, [...ALL, NODE_REDIS, SCRIPTS, SENT], oneCaller, lasting(200)), { rounds: 15 });
@@ -49,7 +49,7 @@ report({
 });
 
 for (const callers of [4, 8, 16, 32]) {
-  // Each script alone: without a batch of several, which the code of this library makes.
+  // Each script is sent alone, unlike our code, which batches several.
   const { [SCRIPTS]: bare, ...rounds } = await interleave(
     each(by, [RAW, SCRIPTS, ...builds], manyKeys, lasting(200), callers),
     { rounds: 15 },
@@ -149,7 +149,7 @@ async function loopers(processes) {
       : inSeveral(name, processes);
   const results = await interleave(Object.fromEntries(ALL.map((name) => [name, () => run(name)])), {
     rounds: 3,
-    // Processes that are started for it warm up by themselves.
+    // Processes that are started for this load warm up on their own.
     warmUp: processes === 1 ? undefined : 0,
   });
   const where = { 1: 'one process', 2: 'two processes', 4: 'four processes' }[processes];
@@ -171,8 +171,9 @@ async function inSeveral(name, count) {
   const processes = await Promise.all(Array.from({ length: count }, () => start(name)));
   const loops = (milliseconds) =>
     Promise.all(processes.map((each) => each.run(loop, { callers: LOOPERS / count, milliseconds })));
-  // A long warm-up, because without it the compiler took four fifths of the time. In two parts, because the end of a load runs code that the load has
-  // not: the compiler then did its work again, while the next load was measured.
+  // A long warm-up, because without it the compiler took four fifths of the time. It has two parts, because the end of
+  // a load runs code that the load itself doesn't: the compiler then did its work again while the next load was being
+  // measured.
   for (let part = 0; part < 2; part += 1) await loops(lasting(2_500));
   const parts = await loops(lasting(1_500));
   await Promise.all(processes.map((each) => each.stop()));

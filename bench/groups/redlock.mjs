@@ -1,5 +1,6 @@
-// Redlock, against the libraries of that name in the same run, with their defaults. The servers run on core 0, the clients on core 1.
-// Candidates have a process each and take turns, so that other load of the machine affects all.
+// Redlock, compared with the Redlock libraries in the same run, with their defaults. The servers run on core 0, the
+// clients on core 1. Each candidate has its own process, and they take turns, so that other load on the machine affects
+// all of them.
 import { Redis } from 'ioredis';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { builds, OURS } from '../builds.mjs';
@@ -14,13 +15,13 @@ import { about, report, versionOf } from '../results.mjs';
 const PACKAGES = { 'redlock 4': 'redlock4', 'redlock 5 beta': 'redlock' };
 const peerNames = Object.keys(await peers());
 const names = [...builds, ...peerNames];
-/** With what this library sends, by bare ioredis. */
+/** Includes what this library sends, sent by bare ioredis. */
 const withScripts = [...names, SCRIPTS];
 
 const CANDIDATES = new URL('../redlock/candidates.mjs', import.meta.url);
 const BURST = 16;
 const LOOPERS = 16;
-// A library that waits for all votes would wait as long as the node hangs.
+// A library that waits for all votes would wait for as long as the node hangs.
 const HUNG_AT_MOST = 2_000;
 
 for (const size of [3, 5]) {
@@ -69,7 +70,8 @@ for (const size of [3, 5]) {
       base: SCRIPTS,
       rounds,
     });
-  // Nothing of it is in the caches of the processor, as after a pause: what a loop executes in 4 µs takes fifty times as long.
+  // The processor's caches contain nothing of it, as after a pause: what a loop executes in 4 µs takes fifty times as
+  // long.
   const parts = [SCRIPTS, IN_MEMORY, OURS];
   besideScripts('none hung', await interleave(each(by, parts, acquireFree, HUNG_AT_MOST), { rounds: 61 }));
 

@@ -1,5 +1,6 @@
-// How far one Redis goes: its CPU time and memory against the number of processes, of keys that are held, and of callers that wait. A process is
-// a LockManager with connections of its own; all of them run in this process, because two cores have no room for more.
+// How far one Redis scales: its CPU time and memory against the number of processes, held keys, and waiting callers. A
+// process is represented by a LockManager with its own connections. All of them run in this process, because two cores
+// have no room for more.
 import { Redis } from 'ioredis';
 import { LockManager } from '../../dist/esm/index.js';
 import { RedisLockProvider } from '../../dist/esm/redis.js';
@@ -30,7 +31,7 @@ await waiters();
 admin.disconnect();
 await server.stop();
 
-/** 64 callers, each on a key of its own, spread over so many processes. */
+/** 64 callers, each with its own key, spread across `count` processes. */
 async function processes() {
   const points = short([1, 4, 16, 64]);
   const cpu = [];
@@ -43,7 +44,7 @@ async function processes() {
     };
     const rounds = [];
     for (let round = -1; round < ROUNDS; round += 1) rounds.push(await loopFor(lasting(2_000), cycle));
-    // The first one warms up.
+    // The first round is the warm-up.
     cpu.push(rounds.slice(1).map(({ microseconds }) => microseconds));
     rate.push(rounds.slice(1).map(({ perSecond }) => perSecond));
     await stop(fleet);
@@ -76,7 +77,7 @@ async function loopFor(milliseconds, cycle) {
   return { perSecond: cycles / seconds, microseconds: ((await serverTime(admin)) - before) / cycles };
 }
 
-/** So many keys held at once by one process, not renewed. */
+/** Many keys held at the same time by one process, without renewals. */
 async function keys() {
   const points = short([10_000, 100_000, 1_000_000]);
   const cpu = [];
@@ -110,7 +111,7 @@ async function keys() {
   });
 }
 
-/** So many callers at once on one key, spread over 64 processes. */
+/** Many callers at the same time on one key, spread across 64 processes. */
 async function waiters() {
   const points = short([1_000, 10_000, 100_000]);
   const time = [];

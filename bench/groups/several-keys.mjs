@@ -1,4 +1,5 @@
-// 20 free keys in one call, beside 20 calls one after the other. Servers run on core 0, the clients on core 1, and candidates take turns.
+// 20 free keys in one call, compared with 20 sequential calls. Servers run on core 0, the clients on core 1, and
+// candidates take turns.
 import { builds, load, OURS } from '../builds.mjs';
 import { each, startEach } from '../candidate-process.mjs';
 import { inOneCall, oneAfterTheOther, oneCaller } from '../loads.mjs';
@@ -57,7 +58,7 @@ for (const [name, start] of Object.entries(DATABASES)) {
   await server.stop();
 }
 
-/** How much faster one call is than a call for each key, and than that of the baseline. */
+/** How much faster one call is than a call for each key, and than the baseline's. */
 async function measure(where, candidates, { ofOneByOne, ofBaseline }) {
   const table = {
     what: `${where}: ${KEYS} free keys, acquired`,
@@ -72,7 +73,7 @@ async function measure(where, candidates, { ofOneByOne, ofBaseline }) {
   reportBeside(table, { atLeast: ofBaseline });
 }
 
-/** A lock of one key must not pay for it. */
+/** A lock of one key must not pay for this. */
 async function alone(where, candidates) {
   if (builds.length === 1) return;
   reportBeside({

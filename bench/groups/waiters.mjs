@@ -1,6 +1,6 @@
-// Thousands of waiters in one process on one key of Redis that another process holds: what they cost while they wait, and how fast the
-// next process has the lock when theirs is killed. The server runs on core 0, the clients on core 1. Builds take turns, each with a new
-// process for its waiters.
+// Thousands of waiters in one process on one Redis key that another process holds: what they cost while they wait, and
+// how soon the next process has the lock when their process is killed. The server runs on core 0, the clients on core
+// 1. Builds take turns, each with a new process for its waiters.
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -77,7 +77,7 @@ async function killed(build) {
   const { release, process } = await crowd(build, WAITERS);
   const next = await candidate(build, server.port);
   const acquired = next.acquire(KEY);
-  // Its ask has arrived behind those of the others.
+  // By now, its request has arrived behind the others.
   await sleep(100);
   await kill(process);
   const [before, startedAt] = [await serverTime(admin), performance.now()];
@@ -90,7 +90,7 @@ async function killed(build) {
   return { took, cpu };
 }
 
-/** A process with so many waiters for a lock that is held here. `release` ends the hold. */
+/** Starts a process with `waiters` waiters for a lock that is held here. `release` ends the hold. */
 async function crowd(build, waiters) {
   await admin.flushall();
   const holder = await candidate(build, server.port);

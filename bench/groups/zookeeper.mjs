@@ -1,5 +1,5 @@
-// ZooKeeper: ratios against the raw client in the same run. The server runs on core 0, the clients on core 1. Candidates take turns,
-// so that other load of the machine affects all.
+// ZooKeeper: ratios to the raw client in the same run. The server runs on core 0, the clients on core 1. Candidates
+// take turns, so that other load on the machine affects all of them.
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { startZooKeeper } from '../../test/servers/zookeeper-server.mjs';
 import { manyKeys, oneCaller } from '../loads.mjs';
@@ -31,7 +31,7 @@ for (const forceSync of [false, true]) {
   }
   const disk = forceSync ? 'each write synced to disk' : 'writes not synced';
 
-  // So that the server has compiled its code.
+  // Let the server's JIT compile its code.
   for (const name of NAMES) await manyKeys(by[name].acquire, lasting(1_000));
   const rates = (load) =>
     interleave(Object.fromEntries(NAMES.map((name) => [name, () => load(by[name].acquire)])), { rounds: 15 });
@@ -50,7 +50,7 @@ function compare(what, rounds) {
   report({ what, unit: 'cycles a second', better: 'more', ours: OURS, base: RAW, bar, rounds });
 }
 
-/** The CPU time of one cycle in the client: 64 in flight, each on a key of its own. */
+/** The CPU time of one cycle in the client: 64 in flight, each with its own key. */
 async function cpuTime(by) {
   const callers = 64;
   const cycles = lasting(50);

@@ -1,4 +1,4 @@
-// One process: what an await costs before and after its first lock, and what locks cost the client.
+// One process: what an await costs before and after the process's first lock, and what locks cost the client.
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { LockManager, MemoryLockProvider } from '../../dist/esm/index.js';
@@ -9,7 +9,7 @@ const [port, cycles] = process.argv.slice(2).map(Number);
 const CALLERS = 64;
 const nothing = Promise.resolve();
 
-// Twice: the first time is the compiler's.
+// Run it twice: the first run measures the compiler.
 const awaits = () => cpuNanoseconds(50 * cycles, () => nothing);
 await awaits();
 const before = await awaits();
@@ -43,7 +43,7 @@ await locks.stop();
 client.disconnect();
 process.send({ before, after, memory: inMemory, raw, ours });
 
-/** µs of CPU time for one cycle, of as many in flight as there are callers. */
+/** CPU time of one cycle, in µs, with one cycle in flight for each caller. */
 async function perCycle(cycle) {
   const round = () => Promise.all(Array.from({ length: CALLERS }, (_, caller) => cycle(`node-${caller}`)));
   await cpuNanoseconds(cycles / CALLERS, round);

@@ -1,4 +1,4 @@
-// How the other libraries acquire and release one lock, each with its defaults.
+// How each of the other libraries acquires and releases one lock, with its defaults.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redlock } from '@sesamecare-oss/redlock';
 import { Verrou } from '@verrou/core';
@@ -15,7 +15,7 @@ import { lock as simpleLock } from 'simple-redis-mutex';
 
 const LEASE = 10_000;
 
-/** The same for a limit, of the only one of them that has it. */
+/** The same for a limit, with the only library that supports it. */
 export function semaphoreOf(client, limit) {
   return async (key) => {
     const semaphore = new Semaphore(client, `limited:${key}`, limit);
@@ -25,8 +25,8 @@ export function semaphoreOf(client, limit) {
 }
 
 /**
- * By name: makes a function that acquires the lock `key` and resolves to a function that releases it. Each receives an ioredis
- * client of its own. Libraries that work only with node-redis open a client at `port`.
+ * By name: creates a function that acquires the lock `key` and resolves to a function that releases it. Each receives
+ * its own ioredis client. Libraries that work only with node-redis open a client at `port`.
  */
 export const peers = {
   'redlock 4': (client) => {
@@ -60,12 +60,13 @@ export const peers = {
     };
   },
   murlock: async (_, port) => {
-    // The configuration of its README, except for the log, which would be measured too.
+    // The configuration from its README, except for the log, which would be measured, too.
     const redisOptions = { url: `redis://127.0.0.1:${port}` };
     const options = { redisOptions, wait: 1_000, maxAttempts: 3, logLevel: 'error' };
     const service = new MurLockService(options, new AsyncStorageService(new AsyncStorageManager()));
     await service.onModuleInit();
-    // It runs a function under the lock and returns nothing to release, so the function ends when the caller releases.
+    // murlock runs a function under the lock and returns nothing to release, so the function ends when the caller
+    // releases.
     const acquire = (key) =>
       new Promise((acquired, failed) => {
         const task = () => new Promise((end) => acquired(() => (end(), run)));
@@ -79,7 +80,7 @@ export const peers = {
     const acquire = (key) => simpleLock(client, key, { timeout: LEASE });
     const stop = async () => {
       await client.close();
-      // It then ends its subscription, and offers nothing to wait for.
+      // The library then ends its subscription, and offers nothing to wait for.
       await sleep(200);
     };
     return Object.assign(acquire, { stop });

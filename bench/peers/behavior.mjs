@@ -1,4 +1,4 @@
-// The other packages, as their users call them, each with its defaults unless a program asks for more.
+// The other packages, called as their users would, with their defaults unless a program needs more.
 import { createRequire } from 'node:module';
 import 'reflect-metadata';
 import * as common from '@nestjs/common';
@@ -17,7 +17,7 @@ const { IoredisAdapter, Redlock: LockByRedlock, RedlockModule, RedlockService } 
 const { Mutex, RedlockMutex, Semaphore } = semaphoreExports;
 const { default: Redlock } = redlockExports;
 const nest = { ...common, ...core };
-// Node cannot import it: the files of its ES module name each other without an extension.
+// Node can't import its ES module, whose files refer to each other without an extension.
 const anchanExports = createRequire(import.meta.url)('@anchan828/nest-redlock');
 
 const murlock = {
@@ -25,7 +25,7 @@ const murlock = {
   nest,
   exported: Object.keys(murlockExports),
   lock: (lease, { by = 'name' } = {}) => MurLock(lease, by === 'name' ? 'id' : '0'),
-  // It has no defaults. This is the configuration of its README, except for the log.
+  // murlock has no defaults. This is the configuration from its README, except for the log.
   moduleOf: ({ url, ...options }) =>
     MurLockModule.forRoot({ redisOptions: { url }, wait: 1_000, maxAttempts: 3, logLevel: 'error', ...options }),
   async open({ url, wait = 6_000, controllers = [] }) {

@@ -1,4 +1,5 @@
-// Scheduling packages that can run a job in one instance, as their users call them. `start` schedules `job` for each second.
+// Scheduling packages that can run a job in a single instance, called as their users would. `start` schedules `job` for
+// every second.
 import { createRequire } from 'node:module';
 import 'reflect-metadata';
 import * as common from '@nestjs/common';
@@ -11,13 +12,13 @@ const EACH_SECOND = '* * * * * *';
 /** The lease of the locks that a package leaves to its user. */
 const LEASE = 10_000;
 
-/** The usual lock of those who write their own. */
+/** The usual hand-written lock. */
 const lockOf = (redis) => ({
   tryLock: async (key, lease = LEASE) => (await redis.set(key, process.pid, 'PX', lease, 'NX')) === 'OK',
   release: (key) => redis.del(key),
 });
 
-/** Starts an application of Nest with this module and class of jobs. */
+/** Starts a Nest application with this module and this class of jobs. */
 async function startNest(imports, type) {
   common.Injectable()(type);
   class App {}
@@ -52,7 +53,7 @@ export const schedulers = [
           return job();
         }
       }
-      // @UseLocker is for Nest 11 and before: an application of Nest 12 does not boot with it.
+      // @UseLocker supports only Nest 11 and earlier: a Nest 12 application doesn't boot with it.
       decorate(Jobs, 'run', Cron(EACH_SECOND, { name: 'job' }));
       return startNest([ScheduleModule.forRoot({ useClass: Locker })], Jobs);
     },

@@ -1,4 +1,4 @@
-// The candidates. Each makes a function that acquires the lock `key` and resolves to a function that releases it.
+// The candidates. Each creates a function that acquires the lock `key` and resolves to a function that releases it.
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { createClient } from 'redis';
@@ -12,9 +12,9 @@ const LEASE = 10_000;
 const RAW = 'raw ioredis';
 const SCRIPTS = 'the same scripts, bare ioredis';
 
-/** A cycle of this library that ends when its release is on its way. */
+/** A cycle of this library that ends when its release has been sent. */
 const SENT = `${OURS}, release: 'sent'`;
-/** This library with a client of node-redis. */
+/** This library with a node-redis client. */
 const NODE_REDIS = `${OURS}, node-redis`;
 
 export { NODE_REDIS, OURS, RAW, SCRIPTS, SENT };
@@ -35,9 +35,9 @@ function raw(client) {
 }
 
 /**
- * The commands of this library for a free lock, and nothing else that it does: the cost of its scripts without its code.
+ * Only the commands that this library sends for a free lock: the cost of its scripts without its code.
  *
- * @param terms of the lock: its mode, and its share of a limit
+ * @param terms the lock's mode and its share of a limit
  */
 export async function scripts(client, terms = { mode: 'exclusive' }) {
   const layout = new KeyLayout('scripts');
@@ -54,7 +54,7 @@ export async function scripts(client, terms = { mode: 'exclusive' }) {
   };
 }
 
-/** A build of this library. Only it takes options of a call. */
+/** A build of this library. Only this candidate accepts options for a call. */
 async function ours(client, build) {
   const { LockManager, RedisLockProvider, namespace } = await load(build, 'redis');
   const locks = new LockManager({ providers: { redis: new RedisLockProvider({ client }) }, namespace });
@@ -70,7 +70,7 @@ async function ours(client, build) {
   return Object.assign(acquire, { sent, stop: () => locks.stop() });
 }
 
-/** The candidate `name` on the server at `port`, with a client of its own. */
+/** The candidate `name` on the server at `port`, with its own client. */
 export async function candidate(name, port) {
   const client = new Redis({ port, lazyConnect: true });
   await client.connect();

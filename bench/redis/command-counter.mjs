@@ -1,5 +1,5 @@
-// Counts the commands that a server receives, in a process of its own, because counting takes CPU time. Commands inside scripts do
-// not count.
+// Counts the commands that a server receives. Runs in its own process, because counting takes CPU time. Commands inside
+// scripts don't count.
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';

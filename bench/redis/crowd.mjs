@@ -1,9 +1,9 @@
-// A process with many waiters on one key, which another process holds.
+// A process with many waiters for one key that another process holds.
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { load } from '../builds.mjs';
 
-/** So many come in one turn of the event loop, so that a stall is the library's. */
+/** Callers that arrive in one turn of the event loop: few enough that a stall is caused by the library. */
 const AT_ONCE = 100;
 
 const [, , build, url, key, count] = process.argv;

@@ -1,5 +1,6 @@
-// A process whose 64 callers acquire and release a lock each, again and again. The tables of the library are as they are, or each is a
-// `Map`. It runs with `--single-threaded-gc`, so that all work of the garbage collector is a pause of its one thread.
+// A process with 64 callers that repeatedly acquire and release a lock each. The library's tables are either unchanged
+// or each replaced by a `Map`. It runs with `--single-threaded-gc`, so that all garbage collection pauses its single
+// thread.
 import { PerformanceObserver } from 'node:perf_hooks';
 import { Redis } from 'ioredis';
 import { HolderTable } from '../../dist/core/toolkit/holder-table.js';
@@ -21,7 +22,7 @@ const acquire = async (key) => {
   return () => lock.release();
 };
 await manyKeys(acquire, Number(milliseconds) / 4);
-// The tables in use become old, as in a process that has run for a while. Until the first full collection, a Map costs no more.
+// Age the tables, as in a process that has run for a while. Until the first full collection, a Map costs no more.
 globalThis.gc();
 await manyKeys(acquire, Number(milliseconds) / 4);
 

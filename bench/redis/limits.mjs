@@ -1,4 +1,5 @@
-// The candidates for limited locks. Each makes a function that acquires a share of `key` and resolves to a function that releases it.
+// The candidates for limited locks. Each creates a function that acquires a share of `key` and resolves to a function
+// that releases it.
 import { Redis } from 'ioredis';
 import { builds } from '../builds.mjs';
 import * as locks from './candidates.mjs';

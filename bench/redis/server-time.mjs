@@ -1,4 +1,4 @@
-/** µs of CPU time that the server has used. */
+/** CPU time that the server has used, in µs. */
 export async function serverTime(admin) {
   const info = await admin.info('cpu');
   const seconds = (kind) => Number(new RegExp(`used_cpu_${kind}:([\\d.]+)`).exec(info)[1]);

@@ -1,4 +1,4 @@
-// The setup of the Redis groups: a server on core 0, and each candidate in a process of its own on core 1.
+// The setup of the Redis groups: a server on core 0, and each candidate in its own process on core 1.
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -17,7 +17,7 @@ export const server = pinned(await startRedisServer());
 export const admin = new Redis(server.port);
 /** The names of the other libraries. */
 export const peerNames = Object.keys(await peers());
-/** The processes of all candidates by name. */
+/** The processes of all candidates, by name. */
 export const by = await startEach(CANDIDATES, [RAW, SCRIPTS, ...builds, SENT, NODE_REDIS, ...peerNames], server.port);
 
 const PACKAGES = { 'redlock 4': 'redlock4', 'redlock 5 beta': 'redlock' };
@@ -35,12 +35,12 @@ about({
     'while it waits; every library has its defaults (murlock, which has none, has the settings of its README: 3 attempts, 1 s)',
 });
 
-/** One more process of this candidate. */
+/** Starts another process of this candidate. */
 export function start(name) {
   return CandidateProcess.start(CANDIDATES, name, server.port);
 }
 
-/** How many commands the clients send while `task` runs. Commands inside scripts do not count. */
+/** How many commands the clients send while `task` runs. Commands inside scripts don't count. */
 export async function commandsDuring(task) {
   const counter = fork(fileURLToPath(new URL('command-counter.mjs', import.meta.url)), [String(server.port)]);
   await once(counter, 'message');

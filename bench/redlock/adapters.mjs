@@ -1,4 +1,4 @@
-// How the other libraries acquire and release one lock on several servers, each with its defaults.
+// How each of the other libraries acquires and releases one lock on several servers, with its defaults.
 import { Redis } from 'ioredis';
 import { Redlock } from '../peers/node_modules/@sesamecare-oss/redlock/build/index.js';
 import Redlock5 from '../peers/node_modules/redlock/dist/esm/index.js';
@@ -6,7 +6,7 @@ import Redlock4 from '../peers/node_modules/redlock4/redlock.js';
 
 const LEASE = 10_000;
 
-/** By name: makes a candidate on the servers at these ports. */
+/** By name: creates a candidate on the servers at these ports. */
 export const peers = {
   'redlock 4': (ports) =>
     peer(ports, (clients) => {

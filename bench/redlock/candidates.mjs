@@ -1,14 +1,17 @@
-// The candidates. Each makes a function that acquires the lock `key` and resolves to a function that releases it.
+// The candidates. Each creates a function that acquires the lock `key` and resolves to a function that releases it.
 import { builds, load, OURS } from '../builds.mjs';
 import { ensurePeers } from '../peers/ensure-peers.mjs';
 import { scripts } from './scripts.mjs';
 
 const LEASE = 10_000;
 
-/** What this library sends, without its code. It does not clean up where it loses, so it is for keys of its own. */
+/**
+ * What this library sends, without its code. It doesn't clean up after losing a vote, so each caller must use its own
+ * keys.
+ */
 export const SCRIPTS = 'the same scripts, bare ioredis';
 
-/** This library without servers: what a lock costs that is acquired by itself, before anything is sent. */
+/** This library without servers: what an uncontended acquire costs before anything is sent. */
 export const IN_MEMORY = 'this library, in memory';
 
 /** The candidate `name` on the servers at these ports. */

@@ -1,11 +1,11 @@
-// What this library sends to the nodes for a free lock, and nothing else that it does: the cost of its scripts without its code.
+// Only what this library sends to the nodes for a free lock: the cost of its scripts without its code.
 import { Redis } from 'ioredis';
 import { RedlockKeyLayout } from '../../dist/providers/redlock/key-layout.js';
 import { LOCK_SCRIPT, roundDigits, tokenDigits } from '../../dist/providers/redlock/lock-script.js';
 
 const LEASE = 10_000;
 
-/** A candidate on the servers at these ports: it knows the next token, as a process does that nobody competes with. */
+/** A candidate on the servers at these ports: it knows the next token, like a process without competitors. */
 export async function scripts(ports) {
   const layout = new RedlockKeyLayout('bare');
   const clients = ports.map((port) => new Redis(port));
@@ -16,7 +16,7 @@ export async function scripts(ports) {
   let round = 0;
   let last = 0;
 
-  /** Resolves when a majority has answered 1, and rejects when it cannot any more. */
+  /** Resolves when a majority has replied 1, and rejects once that has become impossible. */
   const ask = (...args) =>
     new Promise((resolve, reject) => {
       let yes = 0;
@@ -25,7 +25,7 @@ export async function scripts(ports) {
         if (reply === 1) yes += 1;
         else no += 1;
         if (yes === majority) resolve();
-        else if (no > ports.length - majority) reject(new Error(`A node has answered ${reply}.`));
+        else if (no > ports.length - majority) reject(new Error(`A node replied ${reply}.`));
       };
       for (const client of clients) client.evalsha(LOCK_SCRIPT.sha, ...args).then(count, count);
     });

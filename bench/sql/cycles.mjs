@@ -1,5 +1,5 @@
-// SQL: acquire and release, against the driver alone that sends the same statements in the same run. The server runs on core 0, the clients
-// on core 1, and candidates take turns.
+// SQL: acquire and release, compared with the bare driver sending the same statements in the same run. The server runs
+// on core 0, the clients on core 1, and candidates take turns.
 import { builds, load as loadBuild, OURS } from '../builds.mjs';
 import { cpuShare, loop, loopRounds, manyKeys, oneCaller } from '../loads.mjs';
 import { interleave, isQuick, lasting } from '../measure.mjs';
@@ -13,13 +13,14 @@ const LEASE = 10_000;
 const HELD = isQuick ? 1_000 : 10_000;
 
 /**
- * Measures the three locks on this server.
+ * Measures the three kinds of locks on this server.
  *
- * @param server it is stopped at the end
- * @param database how the raw client connects, acquires and releases, and how the server names its version and counts its statements
+ * @param server stopped at the end
+ * @param database how the raw client connects, acquires, and releases, and how to read the server's version and
+ * statement count
  */
 export async function measureSql(server, database) {
-  // What serves connections starts later and inherits the core.
+  // Threads and processes that serve connections start later, and inherit the core.
   pinned(server);
   const managers = {};
   for (const build of builds) managers[build] = await managerOf(build, server.url);
@@ -36,13 +37,13 @@ export async function measureSql(server, database) {
       'One server with its defaults. The raw client sends the same statements. Each of its callers has a connection of its own, without ' +
       'a pool. It checks no answer, watches neither connection nor time, and retries nothing',
   });
-  // Postgres does not count them.
+  // Postgres doesn't count statements.
   const statements = database.statements && (() => database.statements(first));
 
   const RAW = `raw ${database.driver}`;
   const USUAL = `raw ${database.driver}, with START TRANSACTION`;
   for (const provider of Object.keys(database.raw)) {
-    // The key ends with the number of the caller.
+    // The key ends with the caller's number.
     const connectionOf = (key) => connections[Number(key.split('-')[1] ?? 0)];
     const own = Object.fromEntries(builds.map((build) => [build, acquireFrom(provider, build)]));
     const candidates = { [RAW]: (key) => database.raw[provider](connectionOf(key), key), ...own };
@@ -52,7 +53,8 @@ export async function measureSql(server, database) {
       'one caller': (acquire) => oneCaller(acquire, lasting(200)),
       [`${CALLERS} callers on ${CALLERS} keys`]: (acquire) => manyKeys(acquire, lasting(200), CALLERS),
     };
-    // Creates the rows, also for the raw client, and lets the compiler see thousands of cycles of each candidate.
+    // Creates the rows, also for the raw client, and runs thousands of cycles of each candidate as a warm-up for the
+    // compiler.
     for (const acquire of [candidates[OURS], ...Object.values(candidates)]) {
       await oneCaller(acquire, lasting(500));
       await manyKeys(acquire, lasting(3_000), CALLERS);
@@ -74,7 +76,7 @@ export async function measureSql(server, database) {
         notes: sent && { [OURS]: `${sent.toFixed(2)} statements a cycle` },
       });
     }
-    // The grant of a row lock is its transaction, so no other caller can follow under it.
+    // A row lock's grant is its transaction, so no other caller can follow under the same grant.
     if (provider !== 'row') await hotKey(provider, own);
   }
   if (statements) await heldLocks(acquireFrom('version', OURS), statements);

@@ -1,4 +1,4 @@
-// The candidates. Each makes a function that acquires the lock `key` and resolves to a function that releases it.
+// The candidates. Each creates a function that acquires the lock `key` and resolves to a function that releases it.
 import { once } from 'node:events';
 import { promisify } from 'node:util';
 import { LockManager } from 'nestjs-distributed-lock';
@@ -12,8 +12,8 @@ const RAW_PIPELINED = 'raw client, pipelined';
 export { OURS, RAW, RAW_PIPELINED };
 
 /**
- * The steps of the recipe and nothing else. It lists the queue but waits for no other node, its parents exist already, it does not
- * notice a loss, and it does not recover its node after a lost reply.
+ * Only the steps of the recipe. It lists the queue but waits for no other node, its parents already exist, it doesn't
+ * notice a loss, and it doesn't recover its node after a lost reply.
  */
 async function raw(client, folder, isPipelined) {
   const call = (name) => promisify(client[name].bind(client));
@@ -30,7 +30,7 @@ async function raw(client, folder, isPipelined) {
   };
 }
 
-/** The candidate `name` on the server, with a session of its own. */
+/** The candidate `name` on the server, with its own session. */
 export async function candidate(name, connectString) {
   if (name === OURS) return ours(connectString);
   const client = zookeeper.createClient(connectString, { sessionTimeout: 20_000 });

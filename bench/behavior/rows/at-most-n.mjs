@@ -1,4 +1,4 @@
-// Three callers of a semaphore of two, where the package has one.
+// Three callers compete for a semaphore of two, if the package has one.
 import { compare, hold, within } from '../compare.mjs';
 
 await compare('At most two at a time', async ({ exported, openSemaphore, server, connect, atEnd }) => {

@@ -1,4 +1,5 @@
-// What the package can lock in, beside one Redis server. Each is started and locked in.
+// The backends the package supports besides a single Redis server. The program starts each one and acquires a lock in
+// it.
 import { startRedisServer } from '../../../test/servers/redis-server.mjs';
 import { compare, outcome } from '../compare.mjs';
 

@@ -1,4 +1,4 @@
-// A request finds its lock busy for longer than its handler waits.
+// A request's lock stays busy for longer than its handler waits.
 import { compare, NONE } from '../compare.mjs';
 import { listen, payController } from '../nest.mjs';
 

@@ -20,7 +20,7 @@ if (name) {
     const other = await open({ wait: 20_000 });
     const holder = fork(import.meta.filename, [wanted, server.url]);
     await once(holder, 'message');
-    // Longer than an interval of renewals of any package.
+    // Longer than any package's renewal interval.
     await sleep(2_700);
     holder.kill('SIGKILL');
     const { value, error, seconds } = await outcome(other.run('order:1', LEASE, async () => 'entered'));

@@ -1,5 +1,5 @@
-// Two processes hold the lock one after the other. The clock of the second one is an hour late. Does any number that the package
-// gives with the lock still grow, so that a store can refuse the first one's late write?
+// Two processes hold the lock one after the other, and the second one's clock is an hour behind. Does any number that
+// the package returns with the lock still grow, so that a store can reject the first one's late write?
 import { compare } from '../compare.mjs';
 
 const HOUR = 3_600_000;
@@ -15,7 +15,7 @@ await compare('Fencing token', async ({ open }) => {
   return growing.length > 0 ? `\`${growing.join('`, `')}\`` : 'no';
 });
 
-/** All numbers in what the package gives with a lock. */
+/** All numbers in what the package returns with a lock. */
 async function numbers({ acquire }) {
   const { grant, release } = await acquire('order:1', 2_000);
   const names = new Set([...Object.keys(grant), ...getters(grant)]);

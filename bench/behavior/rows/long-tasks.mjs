@@ -8,7 +8,7 @@ const [LEASE, TASK, LOOK] = [2_000, 5_000, 4_500];
 await compare('A task that is longer than its lease', async ({ nest, lock, open }) => {
   const holder = await open();
   const other = await open();
-  /** Starts the task, and looks whether `enter` enters beside it. */
+  /** Starts the task, and checks whether `enter` gets in while it runs. */
   const isKept = async (start, enter) => {
     const running = start();
     await sleep(LOOK);

@@ -1,4 +1,4 @@
-// Redis loses its data while a task runs under a lease of 2 s. Is the task notified, and what does the call answer?
+// Redis loses its data while a task runs under a lease of 2 s. Is the task notified, and what does the call return?
 import { compare, nameOf, outcome, seconds, within } from '../compare.mjs';
 import { payController } from '../nest.mjs';
 
@@ -6,7 +6,7 @@ const [LEASE, TASK] = [2_000, 5_000];
 
 await compare('The lock is lost while the task runs', async ({ nest, lock, signalInMethod, open, connect, server }) => {
   const admin = connect(server.url);
-  /** What a task sees that starts, loses its lock, and runs until it is notified or done. */
+  /** What a task observes that starts, loses its lock, and runs until it is notified or done. */
   const seen = async (start) => {
     let begun;
     let notified = 'not notified';
@@ -26,7 +26,7 @@ await compare('The lock is lost while the task runs', async ({ nest, lock, signa
   if (nest) {
     let task;
     const pay = async function pay(id, ...more) {
-      // A package that passes a signal to the method does it as an argument, or has a function for it.
+      // A package that passes a signal to the method does so as an argument, or offers a function for it.
       const passed = more.find((each) => each instanceof AbortSignal);
       return task(passed ?? signalInMethod?.(), id);
     };

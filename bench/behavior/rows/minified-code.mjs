@@ -1,4 +1,4 @@
-// A minifier has renamed the parameters of a method whose lock's key is made of its parameter.
+// A minifier has renamed the parameters of a method whose lock key uses one of them.
 import { minify } from '@swc/core';
 import { compare, nameOf, NONE, outcome } from '../compare.mjs';
 import { payController } from '../nest.mjs';

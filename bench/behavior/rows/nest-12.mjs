@@ -1,4 +1,4 @@
-// Does the package declare Nest 12, and does an application with it start and lock?
+// Does the package declare support for Nest 12, and does a Nest 12 application start and lock with it?
 import { compare, NONE, outcome } from '../compare.mjs';
 import { manifestOf } from '../packages.mjs';
 import { payController } from '../nest.mjs';

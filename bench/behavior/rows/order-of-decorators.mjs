@@ -1,4 +1,4 @@
-// The lock's decorator above and below the route's.
+// The lock decorator above and below the route decorator.
 import { compare, NONE } from '../compare.mjs';
 import { listen, payController } from '../nest.mjs';
 

@@ -1,5 +1,5 @@
-// Three reasons for which a caller is not given a lock: it is busy, Redis refuses the command, Redis does not answer. Can the caller
-// tell them apart by the error?
+// A caller may fail to get a lock for three reasons: it is busy, Redis refuses the command, or Redis doesn't respond.
+// Can the caller tell them apart by the error?
 import { compare, hold, nameOf, outcome } from '../compare.mjs';
 
 await compare('Busy, and a backend that fails', async ({ open, connect, server }) => {
@@ -14,7 +14,7 @@ await compare('Busy, and a backend that fails', async ({ open, connect, server }
   const holder = await hold(processes[0], 'order:1', 60_000);
   const busy = await endOf();
   await holder.leave();
-  // Every write is answered with an error, as when the disk or the memory is full.
+  // Every write fails, as when the disk or memory is full.
   const admin = connect(server.url);
   await admin.config('SET', 'min-replicas-to-write', '1');
   const refused = await endOf();

@@ -1,4 +1,5 @@
-// Five callers in two processes queue for a lock, 270 ms apart. In which order are they served, and what do they send meanwhile?
+// Five callers in two processes queue for a lock, 270 ms apart. In which order are they served, and what do they send
+// while they wait?
 import { setTimeout as sleep } from 'node:timers/promises';
 import { compare, hold } from '../compare.mjs';
 

@@ -4,10 +4,10 @@ import { ensureBuilt } from './build.mjs';
 import { ensureInstalled, root } from './ensure-installed.mjs';
 import { packageEntries } from './package-entries.mjs';
 
-// One report for each entry of the package, as users' compilers see it. `npm run api` writes the reports into
-// api-report/, and the parts of the documentation that come from the code. `npm run api:check` fails if one of them is stale, so every change
-// of the public API is reviewed. Both fail for a type that users see and cannot import, for a name that two entries export, and where a comment names
-// another default than the code has.
+// One report for each entry of the package, as users' compilers see it. `npm run api` writes the reports to api-report/
+// and updates the generated parts of the documentation. `npm run api:check` fails if one of them is outdated, so that
+// every change to the public API is reviewed. Both commands fail if users see a type they can't import, if two entries
+// export the same name, and if a comment names a different default than the code.
 ensureInstalled();
 ensureBuilt();
 const { CompilerState, Extractor, ExtractorConfig, ExtractorLogLevel } = await import('@microsoft/api-extractor');
@@ -24,7 +24,7 @@ const configs = packageEntries().map(extractorConfig);
 const compilerState = CompilerState.create(configs[0], {
   additionalEntryPoints: configs.map(({ mainEntryPointFilePath }) => mainEntryPointFilePath),
 });
-const hidden = []; // what an entry uses and does not export itself
+const hidden = []; // types that an entry uses but doesn't export
 const results = configs.map((config) => {
   const messageCallback = (message) => onMessage(message, basename(config.reportFilePath, '.api.md'));
   return Extractor.invoke(config, { compilerState, localBuild: true, messageCallback });
@@ -36,22 +36,22 @@ const stale = [...new Set([...before.keys(), ...after.keys()])].filter((file) =>
 for (const file of stale) {
   if (check)
     console.error(
-      `The public API differs from api-report/${file}. Run "npm run api", review the difference and commit it.`,
+      `The public API differs from api-report/${file}. Run "npm run api", review the difference, and commit it.`,
     );
   else if (after.has(file)) writeFileSync(join(reviewed, file), after.get(file));
-  else rmSync(join(reviewed, file)); // the report of an entry that is gone
+  else rmSync(join(reviewed, file)); // the report of a removed entry
 }
 
 const pages = stalePages();
 for (const { page, text } of pages) {
-  if (check) console.error(`${page} differs from the code. Run "npm run api", review the difference and commit it.`);
+  if (check) console.error(`${page} differs from the code. Run "npm run api", review the difference, and commit it.`);
   else writeFileSync(join(root, page), text);
 }
 const faults = [...faultsOfEntries(), ...wrongDefaults()];
 for (const fault of faults) console.error(fault);
 process.exit(faults.length > 0 || (check && pages.length + stale.length > 0) ? 1 : 0);
 
-/** What API Extractor would read from a file of its own, for one entry. */
+/** What API Extractor would read from a configuration file for one entry. */
 function extractorConfig({ name, types }) {
   return ExtractorConfig.prepare({
     packageJsonFullPath: join(root, 'package.json'),
@@ -71,8 +71,8 @@ function extractorConfig({ name, types }) {
         extractorMessageReporting: {
           default: { logLevel: ExtractorLogLevel.Error },
           'ae-forgotten-export': { logLevel: ExtractorLogLevel.Warning }, // see onMessage
-          'ae-missing-release-tag': { logLevel: ExtractorLogLevel.None }, // what is not public is `@internal`
-          'ae-undocumented': { logLevel: ExtractorLogLevel.None }, // the report says it
+          'ae-missing-release-tag': { logLevel: ExtractorLogLevel.None }, // whatever isn't public is `@internal`
+          'ae-undocumented': { logLevel: ExtractorLogLevel.None }, // the report shows it
           'ae-unresolved-link': { logLevel: ExtractorLogLevel.None }, // `npm run docs` checks links across entries
         },
         tsdocMessageReporting: {
@@ -89,11 +89,14 @@ function onMessage(message, entry) {
     const [, type] = /"(.+?)"/.exec(message.text) ?? [];
     hidden.push({ entry, type });
   }
-  // The rest below an error is progress: which compiler it uses, that a report is new.
+  // Messages below the level of an error only report progress: the compiler used, or that a report is new.
   if (message.logLevel !== ExtractorLogLevel.Error) message.handled = true;
 }
 
-/** Types that users see and cannot import, and names that they could import from two places. API Extractor looks at one entry at a time. */
+/**
+ * Types that users see but can't import, and names that they could import from two entries. API Extractor examines only
+ * one entry at a time.
+ */
 function faultsOfEntries() {
   const entriesOf = new Map();
   for (const [file, report] of textsOf(fresh)) {
@@ -106,7 +109,9 @@ function faultsOfEntries() {
   const twice = [...entriesOf].filter(([, entries]) => entries.size > 1);
   return [
     ...unseen.map(({ entry, type }) => `The public API of ${entry} uses the type ${type}, which no entry exports.`),
-    ...twice.map(([name, entries]) => `${name} is exported by ${[...entries].join(' and ')}: one entry is enough.`),
+    ...twice.map(
+      ([name, entries]) => `${name} is exported by ${[...entries].join(' and ')}. Export it from only one entry.`,
+    ),
   ];
 }
 

@@ -4,13 +4,18 @@ import { ensureInstalled, root, runTool } from './ensure-installed.mjs';
 import { writeLuaModules } from './lua-modules.mjs';
 import { removeUnreachableTypes } from './reachable-types.mjs';
 
-/** Builds the library into dist/ (modules, then bundles of them) and the sample shop, which imports it by its package name, into sample-app/dist/. */
+/**
+ * Builds the library into dist/ (modules, then bundles of them), and the sample shop, which imports it by its package
+ * name, into sample-app/dist/.
+ */
 export function build() {
   buildLibrary();
   runTool('@nestjs/cli/bin/nest.js', ['build']);
 }
 
-/** `dist/esm` and `dist/cjs` are what users load; the modules that they are made of are for programs of this repository. */
+/**
+ * `dist/esm` and `dist/cjs` are what users load. The modules they are bundled from are for this repository's programs.
+ */
 export function buildLibrary() {
   rmSync(join(root, 'dist'), { recursive: true, force: true });
   runTool('typescript/bin/tsc', ['-p', 'tsconfig.build.json']);
@@ -19,7 +24,7 @@ export function buildLibrary() {
   removeUnreachableTypes();
 }
 
-// What the build reads; folders too, since a file that was deleted leaves its mark there.
+// The inputs of the build, including folders: deleting a file changes the time of its folder.
 const SOURCES = [
   'lib',
   'sample-app/src',
@@ -32,17 +37,17 @@ const SOURCES = [
   'nest-cli.json',
   'package-lock.json',
 ];
-/** Written last. */
+/** The output that is written last. */
 const LAST = 'sample-app/dist/main.js';
 
-/** Builds unless nothing has changed since. */
+/** Builds if any input has changed since the last build. */
 export function ensureBuilt() {
   if (Math.max(...SOURCES.map(changedAt)) < changedAt(LAST)) return;
   console.log('Building …');
   build();
 }
 
-/** When a file, or the last one in a folder, was changed; 0 when it is not there. */
+/** The time of the last change of a file, or of any file in a folder; 0 if it doesn't exist. */
 function changedAt(path) {
   const at = join(root, path);
   const stats = statSync(at, { throwIfNoEntry: false });

@@ -1,5 +1,5 @@
-// Checks what would be published: its metadata (publint), its types in each kind of module resolution
-// (Are the types wrong?), the classes in its bundles, and the links of its pages. Prints its size.
+// Checks what would be published: its metadata (publint), its types under each module resolution (Are the types
+// wrong?), the classes in its bundles, and the links on its pages. Prints its size.
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, posix } from 'node:path';
@@ -8,7 +8,7 @@ import { packInto } from './tarball.mjs';
 
 const MOST_BYTES = 3_300_000;
 const PAGE_OR_PICTURE = /\.(md|svg|png|jpe?g|webp)$/;
-// The package leaves out some pages and all pictures, which are on the site. Pages in the package may link to them.
+// The package excludes some pages and all pictures, which are on the site. Pages in the package may link to them.
 const EXCLUDED = JSON.parse(textOf('package.json')).files.flatMap((path) => (path[0] === '!' ? [path.slice(1)] : []));
 const SITE_ONLY = [...EXCLUDED, 'docs/images', 'CONTRIBUTING.md'];
 
@@ -20,18 +20,24 @@ runTool('publint/src/cli.js', ['run', '--strict', tarball]);
 runTool('@arethetypeswrong/cli/dist/index.js', ['--quiet', tarball]);
 
 const problems = [...files.flatMap(renamedClasses), ...files.flatMap(brokenLinks), ...SITE_ONLY.flatMap(misplaced)];
-if (unpackedSize > MOST_BYTES) problems.push(`${inKb(unpackedSize)} unpacked are more than ${inKb(MOST_BYTES)}.`);
+if (unpackedSize > MOST_BYTES)
+  problems.push(`The unpacked size is ${inKb(unpackedSize)}, and the limit is ${inKb(MOST_BYTES)}.`);
 for (const problem of problems) console.error(problem);
 console.log(`The package has ${files.length} files: ${inKb(size)} packed, ${inKb(unpackedSize)} unpacked.`);
 process.exit(problems.length === 0 ? 0 : 1);
 
-/** A class that the bundler has renamed, because two of one bundle share a name: messages of Nest would show the new name. */
+/**
+ * Classes that the bundler renamed because two classes in one bundle share a name: Nest's messages would show the new
+ * name.
+ */
 function renamedClasses(file) {
   if (!/^dist\/(esm|cjs)\/.*js$/.test(file)) return [];
-  return [...textOf(file).matchAll(/^class \w+\$\w+/gm)].map(([name]) => `${file}: "${name}" is not its name in lib/`);
+  return [...textOf(file).matchAll(/^class \w+\$\w+/gm)].map(
+    ([name]) => `${file}: the bundler renamed the class "${name}"`,
+  );
 }
 
-/** Links to source files of the repository lead nowhere in a tarball; those to pages and pictures must not. */
+/** In a tarball, links to the repository's source files may be dead. Links to pages and pictures must not be. */
 function brokenLinks(file) {
   if (!file.endsWith('.md')) return [];
   return [...textOf(file).matchAll(/\]\(([^)\s#]+)[^)]*\)/g)]
@@ -52,12 +58,10 @@ function isIn(path, file) {
   return file === path || file.startsWith(`${path}/`);
 }
 
-/** A page or folder that package.json leaves out, and that does not exist or is packed all the same. */
+/** A page or folder that package.json excludes, but that doesn't exist or is packed anyway. */
 function misplaced(path) {
-  if (!existsSync(join(root, path))) return [`package.json leaves out ${path}, which does not exist`];
-  return files.some((file) => isIn(path, file))
-    ? [`${path} is in the tarball, although package.json leaves it out`]
-    : [];
+  if (!existsSync(join(root, path))) return [`package.json excludes ${path}, which does not exist`];
+  return files.some((file) => isIn(path, file)) ? [`${path} is in the tarball, although package.json excludes it`] : [];
 }
 
 function inKb(bytes) {

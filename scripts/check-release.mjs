@@ -3,7 +3,7 @@ import { commandLine } from './command-line.mjs';
 
 const USAGE = `node scripts/check-release.mjs [--repository <address>]
 
-Fails while something is missing that a release needs. The release workflow runs it before it publishes.
+Fails if anything that a release needs is missing. The release workflow runs it before publishing.
   --repository https://github.com/acme/locks   first writes this address into package.json and the alert rules`;
 const RULES = 'docs/monitoring/alert-rules.yml';
 
@@ -24,18 +24,21 @@ const heading = readFileSync('CHANGELOG.md', 'utf8')
   .split('\n')
   .find((line) => line.startsWith(`## ${version}`));
 if (!heading) problems.push(`CHANGELOG.md has no heading "## ${version}".`);
-else if (heading.includes('unreleased')) problems.push(`CHANGELOG.md calls ${version} unreleased: write its date.`);
+else if (heading.includes('unreleased'))
+  problems.push(`CHANGELOG.md says that ${version} is unreleased. Replace this with its date.`);
 
 if (GITHUB_REF_TYPE === 'tag' && GITHUB_REF_NAME !== `v${version}`) {
   problems.push(
-    `The tag is ${GITHUB_REF_NAME}, and the version in package.json is ${version}: the tag must be v${version}.`,
+    `The tag is ${GITHUB_REF_NAME}, but the version in package.json is ${version}. The tag must be v${version}.`,
   );
 }
 
 for (const problem of problems) console.error(problem);
 process.exit(problems.length === 0 ? 0 : 1);
 
-/** What only the owner knows. Until then, the package has no address rather than a false one. */
+/**
+ * What only the repository's owner knows. Until it is filled in, the package has no address rather than a wrong one.
+ */
 function fillIn(address) {
   const filled = {
     ...JSON.parse(readFileSync('package.json', 'utf8')),

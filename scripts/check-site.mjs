@@ -1,8 +1,8 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-// node scripts/check-site.mjs <folder>: fails for links of a built site that lead nowhere, and for what its pages and
-// style sheets load from another host.
+// node scripts/check-site.mjs <folder>: fails if a built site has dead links, or if its pages or style sheets load
+// anything from another host.
 const [, , folder] = process.argv;
 const files = readdirSync(folder, { recursive: true }).filter((file) => /\.(?:html|css)$/.test(file));
 const texts = new Map(files.map((file) => [file, readFileSync(join(folder, file), 'utf8')]));
@@ -21,7 +21,7 @@ const problems = [...texts].flatMap(([file, text]) => [
 if (problems.length > 0) console.error([...new Set(problems)].join('\n'));
 process.exit(problems.length > 0 ? 1 : 0);
 
-/** What a browser fetches to show it. */
+/** What a browser loads to display it. */
 function loadedBy(file, text) {
   return file.endsWith('.css')
     ? attributes(text, /(?:@import\s+|url\()["']?([^"')\s;]+)/g)

@@ -1,6 +1,8 @@
 import { parseArgs } from 'node:util';
 
-/** What was asked for. Who asks for help gets `usage`, and so does, with status 2, who asks for what there is not. */
+/**
+ * Parses the arguments. With `--help`, prints `usage` and exits with status 0; with an unknown argument, with status 2.
+ */
 export function commandLine(usage, { options, ...rest }) {
   try {
     const { values, positionals } = parseArgs({

@@ -8,7 +8,7 @@ const { values } = commandLine(
   `npm run docs [-- --serve]
 
 Builds the documentation with the API reference into .cache/docs/site.
-  --serve   shows it on http://localhost:4173/`,
+  --serve   serves it on http://localhost:4173/`,
   { options: { serve: { type: 'boolean' } } },
 );
 ensureInstalled();
@@ -27,7 +27,10 @@ run(process.execPath, ['scripts/check-site.mjs', join(work, 'site')]);
 if (values.serve) await serve({ root: join(root, 'docs') });
 else console.log('The documentation is in .cache/docs/site. "npm run docs:serve" shows it.');
 
-/** The pages of the repository, in the same folders, so that the links between them work. A README is the index of its folder. */
+/**
+ * Copies the repository's pages into the same folder structure, so that the links between them work. A README becomes
+ * its folder's index.
+ */
 function collectPages() {
   for (const page of ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md', 'docs'])
     if (existsSync(join(root, page))) cpSync(join(root, page), join(pages, page), { recursive: true });
@@ -36,7 +39,7 @@ function collectPages() {
   for (const page of readmes) renameSync(join(pages, page), join(pages, dirname(page), 'index.md'));
 }
 
-/** A page for each entry of the package, from its doc comments. A link in a comment that leads nowhere is an error. */
+/** Writes a page for each entry of the package, from its doc comments. A dead link in a comment is an error. */
 async function writeApiReference() {
   const { Application } = await import('typedoc');
   const typedoc = await Application.bootstrapWithPlugins({
@@ -51,7 +54,7 @@ async function writeApiReference() {
       module: ({ name }) => ['nestjs-distributed-lock', ...(name === 'index' ? [] : [name])].join('/'),
     },
     disableSources: true,
-    excludeExternals: true, // what classes inherit from Nest and Error
+    excludeExternals: true, // members inherited from Nest and Error
     excludeInternal: true,
     excludePrivate: true,
     hideBreadcrumbs: true,
@@ -62,8 +65,8 @@ async function writeApiReference() {
     parametersFormat: 'table',
     interfacePropertiesFormat: 'table',
     typeDeclarationFormat: 'table',
-    skipErrorChecking: true, // the compiler does that
-    validation: { invalidLink: true, notExported: false }, // scripts/api-report.mjs looks for them
+    skipErrorChecking: true, // the compiler checks types
+    validation: { invalidLink: true, notExported: false }, // scripts/api-report.mjs checks for these
     logLevel: 'Warn',
   });
   const project = await typedoc.convert();
@@ -75,7 +78,10 @@ async function writeApiReference() {
   flattenRootEntry(join(pages, 'docs/api'));
 }
 
-/** TypeDoc makes a folder of an entry that has namespaces. The root is one page, and its namespaces are beside it. */
+/**
+ * TypeDoc creates a folder for an entry that has namespaces. Turns the root into a single page, with its namespaces
+ * next to it.
+ */
 function flattenRootEntry(folder) {
   renameSync(join(folder, 'index/entries.md'), join(folder, 'index.md'));
   renameSync(join(folder, 'index/namespaces'), join(folder, 'namespaces'));

@@ -2,27 +2,27 @@ import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
-// The tests freeze, flush, fill and kill the servers that they talk to, so these are always their own processes, in temporary
-// folders on free ports. A server that somebody else runs is never touched, whatever the environment names.
+// The tests freeze, flush, fill, and kill their servers, so they always start their own, in temporary folders on free
+// ports. They never touch a server that is already running, whatever the environment names.
 const SERVERS = [
   { program: 'redis-server', package: 'redis-server' },
   { program: 'mariadbd', others: ['mysqld'], package: 'mariadb-server' },
-  // Debian keeps its programs off the PATH.
+  // Debian keeps these programs off the PATH.
   { program: 'postgres', file: '/usr/lib/postgresql', package: 'postgresql' },
   { program: 'java', package: 'default-jre-headless' },
-  // The server itself: the package `zookeeper` adds no more than a service to it.
+  // The server itself: the package `zookeeper` only adds a service to it.
   { program: 'zookeeper', file: '/usr/share/java/zookeeper.jar', package: 'libzookeeper-java' },
   { program: 'pgbouncer', package: 'pgbouncer' },
   { program: 'memcached', package: 'memcached' },
-  // Compiles the clock that the tests put under Redis, to step it and to let it stand.
+  // Compiles the clock that the tests inject into Redis, to step or stop it.
   { program: 'cc', package: 'gcc libc6-dev' },
-  // Opens the page of the sample shop. That test alone does without.
+  // Opens the sample shop's page. Only that test needs it.
   { program: 'chromium', file: '/usr/bin/google-chrome', package: 'chromium', isOptional: true },
-  // Evaluates the dashboard and the alert rules. Those tests alone do without.
+  // Evaluates the dashboard and the alert rules. Only those tests need it.
   { program: 'prometheus', package: 'prometheus', isOptional: true },
-  // Consumers whose lock is busy, which acknowledge by themselves. Those tests alone do without.
+  // For consumers whose lock is busy and that acknowledge messages themselves. Only those tests need it.
   { program: 'rabbitmq-server', package: 'rabbitmq-server', isOptional: true },
-  // Locks of other languages, which meet ours in ZooKeeper. Those tests alone do without.
+  // For locks of other languages, which compete with ours in ZooKeeper. Only those tests need it.
   { program: 'javac', package: 'default-jdk-headless', isOptional: true },
   {
     program: 'curator',
@@ -33,10 +33,10 @@ const SERVERS = [
   { program: 'kazoo', file: '/usr/lib/python3/dist-packages/kazoo', package: 'python3-kazoo', isOptional: true },
 ];
 
-/** Those that tests fail without. Only `npm run test:all` has tests of the others. */
+/** The servers without which tests fail. Only `npm run test:all` has tests that use the others. */
 export const NEEDED = SERVERS.filter(({ isOptional }) => !isOptional).map(({ program }) => program);
 
-/** Installs what is missing where that is possible, and otherwise says how, and ends if it is needed. */
+/** Installs missing servers if possible, and otherwise prints how to. Exits if a required one is missing. */
 export function ensureServers(programs = SERVERS.map(({ program }) => program)) {
   const missing = SERVERS.filter((server) => programs.includes(server.program) && !isInstalled(server));
   const needed = missing.filter(({ isOptional }) => !isOptional);
@@ -53,14 +53,14 @@ function install(missing) {
     return false;
   }
   console.log(`Missing: ${names}. Installing: ${command}`);
-  // The package would start a server of its own on the default port; the tests start theirs on free ports.
+  // The package would start its own server on the default port, but the tests start theirs on free ports.
   const environment = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' };
   return spawnSync('sh', ['-c', `${command} >/dev/null`], { stdio: 'inherit', env: environment }).status === 0;
 }
 
 function isInstalled({ program, others = [], file }) {
   if (file !== undefined && existsSync(file)) return true;
-  // Root alone has the folder of servers on its PATH.
+  // Only root has the folder of servers on its PATH.
   return `${process.env.PATH ?? ''}${delimiter}/usr/sbin`
     .split(delimiter)
     .some((folder) => folder !== '' && [program, ...others].some((name) => existsSync(join(folder, name))));

@@ -3,13 +3,19 @@ import { dirname, join } from 'node:path';
 import { root } from './ensure-installed.mjs';
 import { counted } from './jest.mjs';
 
-/** The records of this checkout: a line for each time that a file was red and then green. `npm ci` leaves them, and Git ignores them. */
+/**
+ * This checkout's records: one line for each time that a file failed and then passed. `npm ci` preserves them, and Git
+ * ignores them.
+ */
 export const RECORDS = join(root, '.cache/unstable.jsonl');
 
 const DAYS = 31;
 const OFTEN = 3;
 
-/** Records that these files were unstable now, and answers a line for each file that was so often in the last month. */
+/**
+ * Records that these files were unstable now, and returns a line for each file that was unstable too often in the last
+ * month.
+ */
 export function recordUnstable(files, records) {
   mkdirSync(dirname(records), { recursive: true });
   const now = Date.now();

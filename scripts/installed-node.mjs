@@ -3,7 +3,10 @@ import { existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { root, run } from './ensure-installed.mjs';
 
-/** The program of a version of Node.js, which the npm package `node` brings: its file, and its whole version. Installs it if it is missing. */
+/**
+ * The binary of this Node.js version, which the npm package `node` provides: its file and full version. Installs it if
+ * it is missing.
+ */
 export function installedNode(version) {
   const folder = join(root, '.cache', `node-${version}`);
   const file = join(folder, 'node_modules/node/bin/node');

@@ -4,14 +4,14 @@ import { join, relative } from 'node:path';
 import { root } from './ensure-installed.mjs';
 import { RunFolder } from './run-folder.mjs';
 
-/** One run of the tests: starts Jest as often as it is asked to, and leaves no process and no file behind. */
+/** One run of the tests: starts Jest any number of times, and leaves no process and no file behind. */
 export class JestRun {
   #folder = new RunFolder();
   #started = 0;
-  /** Where the servers of this run share what is slow to make. */
+  /** Where this run's servers share what is slow to create. */
   #templates = this.#folder.file('templates');
 
-  /** @param config the path of a Jest configuration. Default: the one of this repository. */
+  /** @param config the path of a Jest configuration. Default: the repository's own. */
   constructor({ config } = {}) {
     this.config = config;
     mkdirSync(this.#templates);
@@ -20,11 +20,12 @@ export class JestRun {
   /**
    * Runs Jest with these arguments.
    * @param workers how many test files run at the same time
-   * @param silent nothing is printed
-   * @param without tests whose full names match are left out, and not counted as skipped. Patterns ignore case, as Jest does
-   * @param leftOut tests that are left out by their names and counted as skipped, with the reason: `{ tests, reason }`
-   * @param node the Node.js that runs them. Default: this one
-   * @returns what became of each test file
+   * @param silent whether to print nothing
+   * @param without tests whose full names match are excluded, and not counted as skipped. Patterns ignore case, like
+   * Jest's
+   * @param leftOut tests that are excluded by name and counted as skipped, with the reason: `{ tests, reason }`
+   * @param node the Node.js binary that runs them. Default: this one
+   * @returns the outcome of each test file
    */
   async jest(
     args,
@@ -46,34 +47,36 @@ export class JestRun {
     const start = performance.now();
     const flags = [
       ...['--expose-gc', '--experimental-vm-modules', '--disable-warning=ExperimentalWarning'],
-      // Every core has a test file of its own, so V8's compiler and collector threads only compete with the tests (a fifth of their CPU time).
+      // Each core runs its own test file, so V8's compiler and collector threads only compete with the tests (for a
+      // fifth of their CPU time).
       '--single-threaded',
     ];
     const status = await this.#folder.run(
       node,
       [...flags, join(root, 'node_modules/jest/bin/jest.js'), ...options, ...args],
-      // Jest prints its progress on standard error, and on standard output only the table of the coverage.
+      // Jest prints its progress to standard error, and only the coverage table to standard output.
       {
         cwd: root,
         env: { LOCK_TESTS_TEMPLATES: this.#templates, ...env },
         stdio: ['ignore', tables ? 'inherit' : 'ignore', silent ? 'ignore' : 'inherit'],
       },
     );
-    if (!existsSync(report)) throw new Error(`Jest ended with ${status} and without a report.`);
+    if (!existsSync(report)) throw new Error(`Jest exited with ${status} and wrote no report.`);
     const { success, testResults } = JSON.parse(readFileSync(report, 'utf8'));
     return {
       files: testResults.map((result) => outcomeOf(result, without, leftOut)),
-      // The files may all be green, and Jest fails for another reason, such as a coverage below its threshold.
+      // All files may pass and Jest may still fail, for example if the coverage is below its threshold.
       failed: status !== 0 && success,
       seconds: (performance.now() - start) / 1_000,
     };
   }
 
   /**
-   * Runs each failed file once more, alone: a test that fails beside others and passes alone depends on the speed of the machine.
-   * Red twice is red. Red once is printed as unstable, and is a defect of the test or of the product all the same.
+   * Runs each failed file once more, alone: a test that fails alongside others and passes alone depends on the speed of
+   * the machine. If it fails again, it has failed. If not, it is printed as unstable, which is still a bug in the test
+   * or in the product.
    *
-   * @returns what is true of each file in the end
+   * @returns the final outcome of each file
    */
   async repeatFailed(files, options) {
     const outcomes = [];
@@ -91,7 +94,7 @@ export class JestRun {
     return outcomes;
   }
 
-  /** Removes everything that the run made, and answers what the tests should have ended or removed themselves. */
+  /** Removes everything that the run created, and returns what the tests should have ended or removed themselves. */
   async end() {
     const leftBehind = this.#folder.leftBehind();
     await this.#folder.remove();
@@ -99,7 +102,7 @@ export class JestRun {
   }
 }
 
-/** What became of one test file. A file that cannot be loaded has no tests, and counts as one that failed. */
+/** The outcome of one test file. A file that can't be loaded has no tests, and counts as a failed test. */
 function outcomeOf({ name, assertionResults: all, message, status, startTime, endTime }, without, leftOut) {
   const assertionResults = all.filter(({ fullName }) => !without?.test(fullName));
   const count = (...states) => assertionResults.filter((test) => states.includes(test.status)).length;
@@ -120,7 +123,10 @@ export function counted(reasons) {
   return counts;
 }
 
-/** The reason of each test that was not run: that of its kind, or `(not run: …)` in its name; undefined for one without a reason. */
+/**
+ * The reason why each test was skipped: the one for its kind, or the `(not run: …)` in its name; undefined if it has
+ * none.
+ */
 function skippedIn(assertionResults, leftOut) {
   return assertionResults
     .filter(({ status }) => !['passed', 'failed'].includes(status))

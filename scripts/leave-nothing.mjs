@@ -1,4 +1,5 @@
-// Runs a command, and fails if it leaves a process or a temporary file behind: node scripts/leave-nothing.mjs bash .ci/checks
+// Runs a command, and fails if it leaves a process or temporary file behind: node scripts/leave-nothing.mjs bash
+// .ci/checks
 import { RunFolder } from './run-folder.mjs';
 
 const [command, ...args] = process.argv.slice(2);

@@ -1,2 +1,2 @@
-/** Writes the module of each `.lua` file in `from` to the same place in `to`. */
+/** Writes a module for each `.lua` file in `from` to the same path in `to`. */
 export function writeLuaModules(from: string, to: string): void;

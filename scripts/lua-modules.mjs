@@ -1,12 +1,12 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
-/** The JavaScript module `x.lua.js` that `x.lua` becomes: its default export is the Lua text. */
+/** The JavaScript module `x.lua.js` that `x.lua` becomes. Its default export is the Lua text. */
 export function luaModule(text) {
   return `export default ${JSON.stringify(text)};\n`;
 }
 
-/** Writes the module of each `.lua` file in `from` to the same place in `to`. */
+/** Writes a module for each `.lua` file in `from` to the same path in `to`. */
 export function writeLuaModules(from, to) {
   for (const name of readdirSync(from, { recursive: true })) {
     if (!name.endsWith('.lua')) continue;
@@ -16,5 +16,5 @@ export function writeLuaModules(from, to) {
   }
 }
 
-/** Jest's transform. */
+/** The transform for Jest. */
 export default { process: (text) => ({ code: luaModule(text) }) };

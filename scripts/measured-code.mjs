@@ -1,4 +1,4 @@
-// Which code a kept result depends on, and a hash of it: whether a result is older than the code that it speaks of.
+// Which code a saved result depends on, and a hash of it, which shows whether the result is outdated.
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -6,7 +6,7 @@ import { root } from './ensure-installed.mjs';
 
 const LOCKS = ['lib/api', 'lib/core', 'lib/decoration', 'lib/key'];
 const SQL = ['sql', 'typeorm'];
-/** The folders of `lib/providers`, by a word in the name of a subject, of a group of benchmarks, or of a server. */
+/** The folders of `lib/providers`, by a word in the name of a subject, a group of benchmarks, or a server. */
 const PROVIDERS = [
   [/^naive|-package$/, []],
   [/redlock/, ['redis', 'redlock']],
@@ -19,7 +19,7 @@ const PROVIDERS = [
 ];
 const CHAOS = ['chaos/faults', 'chaos/fleet', 'chaos/judge'];
 
-/** The folders that a subject of `npm run chaos` tests, and those that test it. */
+/** The folders that a subject of `npm run chaos` tests, and the folders that test it. */
 export function codeOfSubject(name) {
   return [...CHAOS, ...codeOf(name)];
 }
@@ -33,7 +33,10 @@ export function codeOf(name) {
   return [...LOCKS, 'lib/providers/shared', ...providers.map((each) => `lib/providers/${each}`), ...recipes, ...nest];
 }
 
-/** A hash of the code in these folders. Lines of comment and blank lines do not count: words make no result older. */
+/**
+ * A hash of the code in these folders. Comment lines and blank lines don't count, because they don't make a result
+ * outdated.
+ */
 export function hashOf(folders, base = root) {
   const hash = createHash('sha256');
   for (const file of folders.flatMap((folder) => filesIn(base, folder)))

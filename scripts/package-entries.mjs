@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { root } from './ensure-installed.mjs';
 
 /**
- * The entry points of the package, from `exports` in package.json: `redis` is `nestjs-distributed-lock/redis`, and
- * `index` is `nestjs-distributed-lock`.
+ * The package's entry points, from `exports` in package.json: `redis` is `nestjs-distributed-lock/redis`, and `index`
+ * is `nestjs-distributed-lock`.
  */
 export function packageEntries() {
   const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));

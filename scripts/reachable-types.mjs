@@ -6,8 +6,8 @@ import { packageEntries } from './package-entries.mjs';
 const IMPORTED = /(?:\bfrom|\bimport\(|\bimport)\s*['"](\.[^'"]+)\.js['"]/g;
 
 /**
- * Removes the declarations in dist/ that no entry of the package leads to: tsc writes them for every module, and a user's compiler
- * never reads them.
+ * Removes the declarations in dist/ that aren't reachable from any entry of the package: tsc writes one for every
+ * module, but a user's compiler never reads these.
  */
 export function removeUnreachableTypes() {
   const reachable = new Set();

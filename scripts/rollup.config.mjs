@@ -1,13 +1,15 @@
-// Bundles what tsc wrote to dist/: one file for each entry and chunks for what entries share, so that an application
-// loads a dozen files instead of hundreds. dist/esm is the package; dist/cjs is for tools that cannot require() an ES module.
-// Rollup is its WebAssembly build, because the others are a package for each platform, which a lock file may lack.
+// Bundles what tsc wrote to dist/ into one file for each entry, and chunks for what entries share, so that an
+// application loads a dozen files instead of hundreds. dist/esm is the package; dist/cjs is for tools that can't
+// require() an ES module. This uses the WebAssembly build of Rollup, because the native builds are platform-specific
+// packages, which a lock file may lack.
 import { parse } from 'acorn';
 import { isAbsolute } from 'node:path';
 import { packageEntries } from './package-entries.mjs';
 
 const entries = packageEntries();
 
-// The CommonJS copy has no declarations of its own. A second declaration of a class with private members is another type.
+// The CommonJS copy has no declarations of its own, because a second declaration of a class with private members would
+// be a different type.
 const types = {
   name: 'types',
   generateBundle() {
@@ -18,8 +20,8 @@ const types = {
   },
 };
 
-// Stack traces lead into dist/esm, which keeps its comments. The copy for tools would only repeat them, and an application
-// runs neither the commands nor the conformance kit.
+// Stack traces lead to dist/esm, which keeps its comments. The copy for tools would only repeat them, and an
+// application runs neither the commands nor the conformance kit.
 const UNCOMMENTED = ['cli', 'provider-kit'];
 const withoutComments = {
   name: 'without-comments',
@@ -45,7 +47,7 @@ const common = {
   external: (id) => !id.startsWith('.') && !isAbsolute(id),
   treeshake: { moduleSideEffects: (_, isExternal) => isExternal },
   onLog(level, log, handle) {
-    // tsc's decorator helpers ask for the `this` that a script would have.
+    // tsc's decorator helpers refer to the `this` that a script would have.
     if (log.code !== 'THIS_IS_UNDEFINED') handle(level === 'warn' ? 'error' : level, log);
   },
 };
@@ -53,7 +55,7 @@ const common = {
 export default [
   {
     ...common,
-    // The commands of bin/, which nobody imports from the package.
+    // The commands of bin/, which aren't imported from the package.
     input: { ...input, cli: './dist/cli/main.js' },
     output: {
       dir: 'dist/esm',
@@ -73,7 +75,7 @@ export default [
       entryFileNames: '[name].cjs',
       chunkFileNames: 'chunks/[name].cjs',
       hoistTransitiveImports: false,
-      dynamicImportInCjs: false, // Jest refuses import() in CommonJS
+      dynamicImportInCjs: false, // Jest rejects import() in CommonJS
       plugins: [withoutComments, types],
     },
   },

@@ -14,13 +14,13 @@ import { constants, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-// A server that is asked to end closes its files; one that hangs is killed after this time.
+// A server that receives SIGTERM closes its files. One that hangs is killed after this time.
 const TERMINATION_TIMEOUT = 3_000;
 
 /**
- * The temporary folder of one run of commands. Every process of the run inherits it as TMPDIR, so a process that outlives the
- * run is found by its environment (on Linux), and a file that outlives it is found in the folder. A signal that ends this
- * process, such as Ctrl-C, first ends the run and removes its folder.
+ * The temporary folder of one run of commands. Every process of the run inherits it as TMPDIR, so a process that
+ * outlives the run is found by its environment (on Linux), and a file that outlives it is found in the folder. A signal
+ * that ends this process, such as Ctrl-C, first ends the run and removes its folder.
  */
 export class RunFolder {
   #root = mkdtempSync(join(tmpdir(), 'lock-run-'));
@@ -30,23 +30,23 @@ export class RunFolder {
 
   constructor() {
     mkdirSync(this.#temporary);
-    // PostgreSQL refuses to run as root, so its own account must be able to reach its data.
+    // PostgreSQL refuses to run as root, so its own account must be able to access its data.
     for (const folder of [this.#root, this.#temporary]) chmodSync(folder, 0o755);
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.once(signal, () => void this.#interrupt(signal));
-    // Also where an error ends this process early.
+    // This also applies if an error ends this process early.
     process.once('exit', () => this.#destroy());
   }
 
-  /** Runs a command as part of the run, and answers its exit code, or the signal that ended it. */
+  /** Runs a command as part of the run. Resolves to its exit code, or to the signal that ended it. */
   async run(command, args, { env = {}, ...options } = {}) {
     this.#child = spawn(command, args, { env: { ...process.env, TMPDIR: this.#temporary, ...env }, ...options });
     const [code, signal] = await once(this.#child, 'exit');
-    // The handler of the signal ends this process, so nothing goes on from here.
+    // The signal handler ends this process, so don't continue.
     if (this.#interrupted) await new Promise(() => undefined);
     return code ?? signal;
   }
 
-  /** A path beside the temporary files, for what the run itself reports. */
+  /** A path next to the temporary files, for what the run itself reports. */
   file(name) {
     return join(this.#root, name);
   }
@@ -58,7 +58,7 @@ export class RunFolder {
     return [...processes, ...files];
   }
 
-  /** Ends the processes of the run and removes its files. */
+  /** Ends the run's processes, and removes its files. */
   async remove() {
     this.#signalAll('SIGTERM');
     const deadline = Date.now() + TERMINATION_TIMEOUT;
@@ -79,14 +79,17 @@ export class RunFolder {
 
   async #interrupt(signal) {
     this.#interrupted = true;
-    // From a terminal the command has received the signal too.
+    // In a terminal, the command has received the signal, too.
     this.#child?.kill(signal);
     await this.remove();
     process.exit(128 + constants.signals[signal]);
   }
 }
 
-/** The processes whose TMPDIR is `folder` or lies in it, or that work in it: those of PostgreSQL overwrite their environment. Empty where the system has no /proc. */
+/**
+ * The processes whose TMPDIR or working directory is in `folder`. PostgreSQL's processes overwrite their environment,
+ * which is why the working directory counts. Empty on systems without /proc.
+ */
 function processesOf(folder) {
   if (!existsSync('/proc/self/environ')) return [];
   return readdirSync('/proc')
@@ -99,7 +102,8 @@ function processesOf(folder) {
         const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
         return [{ pid: Number(pid), command }];
       } catch (error) {
-        // It has ended since the folder was read, or it belongs to another account, which no run of ours starts.
+        // The process has exited since the folder was read, or it belongs to another account, which no run of ours
+        // starts.
         if (['ENOENT', 'ESRCH', 'EACCES'].includes(error.code)) return [];
         throw error;
       }

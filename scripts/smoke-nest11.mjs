@@ -1,5 +1,5 @@
-// Installs the packed package beside Nest 11 in a folder of its own, and compiles and runs an application there: as an
-// ES module and as CommonJS, which gets the package by require(esm).
+// Installs the packed package alongside Nest 11 in a separate folder, and compiles and runs an application there: as an
+// ES module, and as CommonJS, which loads the package by require(esm).
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -66,15 +66,15 @@ function smoke() {
   writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['app.mts', 'app.cts'] }));
   for (const file of ['app.mts', 'app.cts']) copyFileSync(join(root, 'test/nest/nest11-app.ts'), join(folder, file));
   run(process.execPath, [tsc, '-p', '.']);
-  // Node refuses before any code of ours runs. Its message names the missing package and the entry that needs it.
+  // Node fails before any of our code runs. Its message names the missing package and the entry that needs it.
   for (const [entry, peer] of Object.entries(PEERS)) {
     for (const load of [`import('nestjs-distributed-lock/${entry}')`, `require('nestjs-distributed-lock/${entry}')`]) {
       const { stderr } = spawnSync(process.execPath, ['--eval', load], { cwd: folder, encoding: 'utf8' });
       const expected = `Cannot find package '${peer}' imported from`;
-      if (!stderr.includes(expected)) throw new Error(`${load} without its peer says: ${stderr}`);
+      if (!stderr.includes(expected)) throw new Error(`${load} without its peer printed: ${stderr}`);
     }
   }
-  // An application that does not end by itself was kept alive by something that we left open.
+  // If an application doesn't exit on its own, something that we left open keeps it alive.
   for (const file of ['app.mjs', 'app.cjs']) run(process.execPath, [file]);
 }
 
@@ -85,5 +85,5 @@ function run(command, args, options) {
     timeout: TIMEOUT,
     ...options,
   });
-  if (error ?? status !== 0) throw new Error(`${command} ${args[0]} ended with ${error?.message ?? signal ?? status}`);
+  if (error ?? status !== 0) throw new Error(`${command} ${args[0]} failed with ${error?.message ?? signal ?? status}`);
 }

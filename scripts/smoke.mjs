@@ -1,6 +1,6 @@
-// Installs the packed package into the starters that `nest new` makes, adds the quick start of the README, and runs what
-// the starters run: build, unit tests and end-to-end tests. Nothing of their configuration is changed. And runs the module of
-// the README on Bun.
+// Installs the packed package into the starters that `nest new` creates, adds the README's quick start, and runs the
+// starters' commands: build, unit tests, and end-to-end tests. Their configuration stays unchanged. Also runs the
+// README's module on Bun.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -12,14 +12,14 @@ import { packInto } from './tarball.mjs';
 
 const MANAGERS = {
   npm: ['npm'],
-  // pnpm ends with an error if a package of the starter has a build script that nobody has approved.
+  // pnpm fails if one of the starter's packages has a build script that hasn't been approved.
   pnpm: ['npm', 'exec', '--yes', '--package=pnpm@12', '--', 'pnpm', '--config.strict-dep-builds=false'],
 };
 const ADD = { npm: 'install', pnpm: 'add' };
 const NEST_VERSIONS = ['11', '12'];
 const TIMEOUT = 600_000;
 const BUN = 'bun';
-/** What an application on Bun needs besides the package. */
+/** What an application on Bun needs in addition to the package. */
 const BUN_PACKAGES = ['bun@1', '@nestjs/common@12', '@nestjs/core@12', 'ioredis', 'reflect-metadata', 'rxjs'];
 const ONE_COPY = `
   const required = require('nestjs-distributed-lock');
@@ -71,22 +71,23 @@ function smoke(name) {
   const inApp = (...args) => run(app, [...MANAGERS[manager], ...args]);
   inApp('install');
   const added = inApp(ADD[manager], tarball, 'ioredis');
-  // A starter may have conflicts of its own. A conflict of ours names us.
+  // A starter may have its own conflicts. A conflict that we cause names our package.
   const conflicts = manager === 'pnpm' ? run(app, [...MANAGERS.pnpm, 'peers', 'check'], { mayFail: true }) : added;
-  if (conflicts.includes('nestjs-distributed-lock')) throw new Error(`The installation complains:\n${conflicts}`);
+  if (conflicts.includes('nestjs-distributed-lock'))
+    throw new Error(`The installation reports a conflict:\n${conflicts}`);
 
   addQuickStart(app, version);
   inApp('run', 'build');
   inApp('run', 'test');
   inApp('run', 'test:e2e');
-  // Node itself has one copy of the package, however it was loaded.
+  // In Node itself, there is one copy of the package, however it was loaded.
   run(app, ['node', '--eval', ONE_COPY]);
 }
 
-/** The first steps of the README, and a service with a unit test and an end-to-end test. */
+/** Adds the README's first steps, and a service with a unit test and an end-to-end test. */
 function addQuickStart(app, version) {
   const file = (path) => join(app, path);
-  // The ES modules of Nest 12 name their files in full; Jest in the starter of Nest 11 does not find these names.
+  // The ES modules of Nest 12 import files with their extension, which Jest can't resolve in the Nest 11 starter.
   const extension = version === '11' ? '' : '.js';
   const write = (path, text) => writeFileSync(file(path), text.replace(/(from '\.[^']*)\.js'/g, `$1${extension}'`));
   for (const path of [
@@ -104,7 +105,7 @@ function addQuickStart(app, version) {
   for (const [name, text] of filesOfReadme()) write(`src/quick-start/${name}`, text);
   const module = readFileSync(file('src/app.module.ts'), 'utf8').replace('imports: [', 'imports: [QuickStart');
   write('src/app.module.ts', `import { AppModule as QuickStart } from './quick-start/app.module.js';\n${module}`);
-  // Its second test starts the application again.
+  // The starter's second test starts the application again.
   const test = readFileSync(file('test/app.e2e-spec.ts'), 'utf8');
   write(
     'test/app.e2e-spec.ts',
@@ -112,7 +113,7 @@ function addQuickStart(app, version) {
   );
 }
 
-/** The names and texts of the files that the README shows, with the URL of our Redis. */
+/** The names and texts of the files in the README, with the URL of our Redis. */
 function filesOfReadme() {
   const readme = readFileSync(join(root, 'README.md'), 'utf8');
   const files = Array.from(readme.matchAll(/```ts\n\/\/ (\S+\.ts)\n(.*?)```/gs), ([, name, text]) => [name, text]);
@@ -120,7 +121,7 @@ function filesOfReadme() {
   return files.map(([name, text]) => [name, text.replaceAll('redis://localhost:6379', redis.url)]);
 }
 
-/** The module of the README on Bun, with its locks in Redis and in memory. */
+/** Runs the README's module on Bun, with its locks in Redis and in memory. */
 function smokeBun() {
   const app = join(folder, BUN);
   mkdirSync(app);
@@ -134,7 +135,7 @@ function smokeBun() {
   run(app, ['npm', 'exec', '--', 'bun', 'main.mjs']);
 }
 
-/** Runs a command to its end, and returns what it has said. */
+/** Runs a command to completion, and returns its output. */
 function run(cwd, [command, ...args], { mayFail = false } = {}) {
   const startedAt = Date.now();
   const child = { cwd, env, encoding: 'utf8', timeout: TIMEOUT, stdio: ['ignore', 'pipe', 'pipe'] };

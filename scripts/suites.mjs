@@ -1,7 +1,8 @@
-// Which suite a test file is in. A file outside of FOLDERS needs no server: `npm test` runs it. `npm run test:all` adds the files in these
-// folders, of which `npm test` runs those in EVERY_CHANGE: a file gets its line there with the real fault that it has found or keeps away.
+// Assigns test files to suites. A file outside FOLDERS needs no server, and `npm test` runs it. `npm run test:all` adds
+// the files in these folders. Of these, `npm test` runs the ones in EVERY_CHANGE, where each line names the real bug
+// that the file has found or prevents.
 
-/** The folders whose tests take real time: on real servers, in several processes, or by a real clock. */
+/** The folders whose tests take real time: on real servers, in several processes, or with a real clock. */
 const FOLDERS = [
   ...[
     'contract',
@@ -21,35 +22,39 @@ const FOLDERS = [
 
 const EVERY_CHANGE = {
   'test/contract/': 'every provider keeps the contract, on its real server',
-  'test/redis/hand-off.spec.ts': 'a repeated ask moved a request behind those of processes that had come later',
-  'test/redis/lock-script.spec.ts': 'an ask that was late on its way lost the place of its caller',
-  'test/redis/outage.spec.ts': 'a server executed an old ask after an outage, and a dead request held a whole lease',
-  'test/redis/remembered-waiters.spec.ts': 'waiters that a lagging replica brought back cost a provisional lease each',
-  'test/redis/strangers.spec.ts': 'a forged message made a process delete keys of others',
-  'test/redis/wake-ups.spec.ts': 'a waiter dropped the notice that came before the answer to its ask',
-  'test/redlock/lost-votes.spec.ts': 'a hold was lost although a majority had votes for it',
-  'test/redlock/tokens.spec.ts': 'two nodes that had lost their data made up a smaller token',
-  'test/typeorm/limits-interleavings.spec.ts': 'statements that overtook each other let in more than the limit',
+  'test/redis/hand-off.spec.ts': 'a repeated request moved behind the requests of processes that had arrived later',
+  'test/redis/lock-script.spec.ts': 'a delayed request lost the place of its caller',
+  'test/redis/outage.spec.ts':
+    'a server executed an old request after an outage, and a dead request held for a whole lease',
+  'test/redis/remembered-waiters.spec.ts': 'waiters that a lagging replica restored cost a provisional lease each',
+  'test/redis/strangers.spec.ts': 'a forged message made a process delete keys of other applications',
+  'test/redis/wake-ups.spec.ts': 'a waiter dropped a notice that arrived before the response to its request',
+  'test/redlock/lost-votes.spec.ts': 'a hold was lost although a majority had voted for it',
+  'test/redlock/tokens.spec.ts': 'two nodes that had lost their data generated a smaller token',
+  'test/typeorm/limits-interleavings.spec.ts': 'reordered statements admitted more holders than the limit',
   'test/typeorm/transaction-ends.spec.ts': 'a statement of the application ended the transaction, and the lock with it',
   'test/sql/server-identity.spec.ts': 'a server with two addresses counted as two servers',
-  'test/sql/statements.spec.ts': 'after a migration every prepared statement failed permanently',
-  'test/zookeeper/limits.spec.ts': 'a frozen waiter kept out those behind it, although there was room',
-  'test/zookeeper/session.spec.ts': 'servers that had lost their data refused a process permanently',
-  'test/failover/failover.spec.ts': 'a provider that renewed old locks and refused new ones stayed in use',
-  'test/failover/simulation.spec.ts': 'two holders, by clocks that drift on a network that fails in all ways',
-  'test/combined/combined-lock-provider.spec.ts': 'a lock that was held was reported lost, and its members kept it',
-  'test/memcached/memcached-lock-provider.spec.ts': 'a stop reported answers that were on their way as an outage',
-  'test/chaos/checker.spec.ts': 'the judge of `npm run chaos` blamed a lock for what no token can stop',
+  'test/sql/statements.spec.ts': 'after a migration, every prepared statement failed permanently',
+  'test/zookeeper/limits.spec.ts': 'a frozen waiter blocked the waiters behind it, although the limit had room',
+  'test/zookeeper/session.spec.ts': 'servers that had lost their data rejected a process permanently',
+  'test/failover/failover.spec.ts': 'a provider that renewed old locks and refused new ones stayed active',
+  'test/failover/simulation.spec.ts': 'two holders, caused by drifting clocks on an unreliable network',
+  'test/combined/combined-lock-provider.spec.ts': 'a held lock was reported lost while its members kept it',
+  'test/memcached/memcached-lock-provider.spec.ts': 'stopping reported responses in flight as an outage',
+  'test/chaos/checker.spec.ts': 'the judge of `npm run chaos` blamed a lock for something that no token can prevent',
 };
 
-/** What `npm test` runs of FOLDERS, a path each. A path that ends with a slash stands for a folder. */
+/** The parts of FOLDERS that `npm test` runs, one path each. A path that ends with a slash is a folder. */
 export const CHOSEN = Object.keys(EVERY_CHANGE);
 
-/** The files that need a server or real time, as a pattern of Jest. */
+/** The files that need a server or real time, as a Jest pattern. */
 export const SERVERS = `/test/(${FOLDERS.join('|')})/`;
 
-/** Those of them that `npm test` leaves out. */
+/** The files among these that `npm test` excludes. */
 export const NOT_CHOSEN = `^(?!.*/(${CHOSEN.join('|').replaceAll('.', '\\.')})).*${SERVERS}`;
 
-/** The kit over several real servers at a time: each case waits for a failover's window, or for two servers. Its fast form runs in memory. */
+/**
+ * The kit on several real servers at the same time: each case waits for a failover's window, or for two servers. Its
+ * fast form runs in memory.
+ */
 export const LONG = '/test/long/';

@@ -1,4 +1,7 @@
-/** Packs the package as it would be published. Returns the path of the tarball in `folder`, the paths of what is in it, and its size. */
+/**
+ * Packs the package as it would be published. Returns the path of the tarball in `folder`, the paths of its files, and
+ * its size.
+ */
 export function packInto(folder: string): {
   readonly tarball: string;
   readonly files: readonly string[];

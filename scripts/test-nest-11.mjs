@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { root, run } from './ensure-installed.mjs';
 
-// The tests of what is Nest's, with version 11 of its packages in place of 12.
+// Runs the Nest tests with version 11 of its packages instead of 12.
 const folder = join(root, 'test/nest/nest-11');
 run('npm', ['install', '--no-audit', '--no-fund', '--no-package-lock', '--legacy-peer-deps', '--ignore-scripts'], {
   cwd: folder,

@@ -1,6 +1,6 @@
 import Sequencer from '@jest/test-sequencer';
 
-/** The files that take the longest, by what they do. A long file that starts last makes the whole run wait for it. */
+/** Patterns of the slowest files. If a slow file starts last, the whole run waits for it. */
 const LONGEST = [
   /\/chaos\/chaos\./,
   /\/contract\/(redis|redlock|sql|typeorm|memcached)/,
@@ -10,7 +10,7 @@ const LONGEST = [
   /\/zookeeper\/ensemble/,
 ];
 
-/** Long files first, then as Jest does: by their last duration, or by their size where none is known. */
+/** Slow files first, then like Jest: by last duration, or by size if that is unknown. */
 export default class LongestFirst extends Sequencer {
   sort(tests) {
     const rank = ({ path }) => {

@@ -6,10 +6,10 @@ import { startLoad } from './load.mjs';
 
 const USAGE = `usage: npm run test:stress -- [options] path …
 
-Runs these tests again and again while every core of the machine is busy, to see whether they are stable.
+Runs these tests repeatedly while every core of the machine is busy, to check whether they are stable.
 
-  --times 20    how often
-  --name "…"    only the tests whose names match`;
+  --times 20    how many times
+  --name "…"    runs only the tests whose names match`;
 
 const { values: options, positionals: paths } = commandLine(USAGE, {
   options: { times: { type: 'string', default: '20' }, name: { type: 'string' } },

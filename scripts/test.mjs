@@ -12,15 +12,15 @@ import { CHOSEN, LONG, NOT_CHOSEN, SERVERS } from './suites.mjs';
 
 const USAGE = `usage: npm test [-- options] [-- path …]
 
-  path            only these tests. Default: the suite that scripts/suites.mjs chooses
-  --all           every test, as npm run test:all
-  --unit          only the tests that need no server, as npm run test:unit
-  --long          every test, with explorations and soaks in their long form, as npm run test:long
-  --coverage      every test, with a table of the lines that were run
-  --seed 7        decides what explorations draw, so that a failure can be repeated. Default: a new one
-  --slowest 10    prints the files that took the longest
-  --config file   another Jest configuration
-  --records file  where it is recorded that a file was unstable. Default: .cache/unstable.jsonl`;
+  path            runs only these tests. Default: the suite that scripts/suites.mjs chooses
+  --all           runs every test, like npm run test:all
+  --unit          runs only the tests that need no server, like npm run test:unit
+  --long          runs every test, with explorations and soaks in their long form, like npm run test:long
+  --coverage      runs every test, and prints a coverage table
+  --seed 7        determines all random choices, so that a failure can be repeated. Default: random
+  --slowest 10    prints the slowest files
+  --config file   uses another Jest configuration
+  --records file  where to record unstable files. Default: .cache/unstable.jsonl`;
 
 const { values: options, positionals: paths } = commandLine(USAGE, {
   options: {
@@ -41,7 +41,7 @@ const cores = availableParallelism();
 ensureInstalled();
 const isAll = options.all || options.long || options.coverage;
 if (!options.unit) ensureServers(isAll || paths.length > 0 ? undefined : NEEDED);
-// Otherwise several tests would build at the same time. Those of every change need no build.
+// Otherwise, several tests would build at the same time. The tests for every change need no build.
 if (isAll && !options.unit && paths.length === 0) ensureBuilt();
 
 const run = new JestRun(options);
@@ -55,13 +55,13 @@ const coverage = options.coverage ? ['--coverage', '--coverageReporters=text'] :
 const result = await run.jest([...files, ...coverage], {
   env,
   tables: options.coverage,
-  // The tests on servers wait more than they compute, so the cores carry more files than there are cores.
+  // Tests on servers wait more than they compute, so more files than cores run at the same time.
   workers: options.unit || paths.length > 0 ? cores : 3 * cores + 1,
 });
 console.log(`${result.files.length} files in ${Math.round(result.seconds)} s\n`);
 if (result.failed) problems.push('Jest failed, although every file passed');
 const missing = CHOSEN.filter((path) => !existsSync(join(root, path)));
-for (const path of missing) problems.push(`not there, although scripts/suites.mjs names it: ${path}`);
+for (const path of missing) problems.push(`named in scripts/suites.mjs, but missing: ${path}`);
 const all = await run.repeatFailed(result.files, { env });
 for (const each of await run.end()) problems.push(`left behind: ${each}`);
 
@@ -80,7 +80,7 @@ const failed = sum('failed') + problems.length;
 console.log(`${sum('passed')} passed, ${failed} failed${skipped.length > 0 ? `, ${skipped.length} skipped` : ''}`);
 process.exit(failed === 0 && sum('passed') > 0 ? 0 : 1);
 
-/** The files that this run leaves out, as a pattern of Jest. */
+/** The files that this run excludes, as a Jest pattern. */
 function leftOut() {
   if (options.unit) return SERVERS;
   if (options.long || options.coverage) return undefined;

@@ -11,17 +11,17 @@ import { PATHS } from './walk/paths.mjs';
 const { values, positionals } = commandLine(
   `npm run walk -- [--build <folder>] [--list] [path …]
 
-Walks through the code of this build, or of another one, on a path that a user's call takes: ${Object.keys(PATHS).join(', ')}.
-  functions  it enters, without accessors
-  files      in which these are
-  stays      runs of calls in one file, without core/toolkit
-  returns    stays in a file that it had left
-  again      calls of a file from another one while it is on the stack
-  --list     prints the stays as well`,
+Traces a path of a user's call through the code of this build, or of another one: ${Object.keys(PATHS).join(', ')}.
+  functions  entered, without accessors
+  files      that contain these functions
+  stays      consecutive calls in one file, without core/toolkit
+  returns    stays in a file that it had left before
+  again      calls to a file from another file while it is on the stack
+  --list     also prints the stays`,
   { options: { build: { type: 'string' }, list: { type: 'boolean' } }, allowPositionals: true },
 );
 const unknown = positionals.find((name) => !Object.hasOwn(PATHS, name));
-if (unknown !== undefined) refuse(`There is no path "${unknown}", but ${Object.keys(PATHS).join(', ')}.`);
+if (unknown !== undefined) refuse(`There is no path "${unknown}". Use one of: ${Object.keys(PATHS).join(', ')}.`);
 
 if (values.build === undefined) ensureBuilt();
 const copy = join(root, `.cache/walk-${process.pid}/dist`);
@@ -45,7 +45,7 @@ async function load() {
   return Object.assign({}, ...modules);
 }
 
-/** @param part from where in the sequence of calls it counts, and until which moment */
+/** @param part the part of the sequence of calls that counts: from which call, and until which moment */
 async function walk(path, run, { from, until } = {}) {
   const calls = [];
   let isOver = false;
@@ -78,23 +78,29 @@ async function walk(path, run, { from, until } = {}) {
   for (const { file, name } of again) console.log(`  again: ${file} ${name}`);
 }
 
-/** The index of the first call behind the last one that is not of this folder. */
+/** The index after the last call outside this folder. */
 function lastBefore(calls, from) {
   return calls.findLastIndex(({ file }) => !file.startsWith(from) && !file.startsWith('core/toolkit/')) + 1;
 }
 
-/** Whether another file of ours has called this one, which is on the stack already. Toolkit files stand for who called them. */
+/**
+ * Whether another of our files called this one while it was already on the stack. Toolkit files count as part of their
+ * callers.
+ */
 function isCalledAgain(file, stack) {
   if (file.startsWith('core/toolkit/')) return false;
   const frames = Array.from(stack.matchAll(/^ {4}at (?!async)[^\n]*?(file:[^\n)]*?):\d+:\d+\)?$/gm), ([, url]) => url)
     .filter((url) => url.startsWith(folder) && !url.includes('/core/toolkit/'))
     .map((url) => url.slice(folder.length));
-  // The first is the call itself.
+  // The first frame is the call itself.
   const caller = frames[1];
   return caller !== undefined && caller !== file && frames.indexOf(file, 2) !== -1;
 }
 
-/** Counts by precise coverage, which sees arrows of one expression as well. Its answers come before `post` returns. */
+/**
+ * Counts with precise coverage, which also sees single-expression arrow functions. Its results arrive before `post`
+ * returns.
+ */
 function startCoverage() {
   const inspector = new Session();
   inspector.connect();
@@ -107,7 +113,7 @@ function startCoverage() {
         if (!url.startsWith(folder)) continue;
         for (const { functionName, ranges } of functions) {
           const [{ count, startOffset }] = ranges;
-          // The first of a file is its top level.
+          // A file's first function is its top-level code.
           if (count > 0 && startOffset > 0 && !/^(get|set) |^<\w+_initializer>$/.test(functionName)) entered.push(url);
         }
       }

@@ -48,7 +48,7 @@ export class LiveSale {
     }
   }
 
-  /** Runs the sale; false while one runs. */
+  /** Runs the sale. Returns false if one is already running. */
   open() {
     if (this.state.phase === 'open') return false;
     Object.assign(this.state, { phase: 'open', ...this.#empty() });

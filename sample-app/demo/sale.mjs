@@ -13,9 +13,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
  * @param {number} [sale.over] the time over which the orders are spread, in ms. Default: all at the same time
  * @param {number} [sale.atOnce] how many orders arrive together. Default 1
  * @param {number} [sale.paymentTakes] how long the bank takes for each, in ms
- * @param {(outcome: 'sold' | 'soldOut' | 'failed', sold: number) => void} [sale.onAnswer] called for each answer
+ * @param {(outcome: 'sold' | 'soldOut' | 'failed', sold: number) => void} [sale.onAnswer] called for each response
  * @returns {Promise<{ sold: number, soldOut: number, failed: number, seconds: number, stoodStill: number }>} with the
- * longest time in which no order was answered, in seconds
+ * longest time without a response, in seconds
  */
 export async function flashSale(
   urls,

@@ -45,12 +45,12 @@ const PROVIDERS = {
 
 const USAGE = `usage: npm start [-- options]
 
-  --provider redis  what keeps the locks: ${Object.keys(PROVIDERS).join(', ')}. Default: memory.
-                    A server of your own is named by ${Object.values(SERVERS)
+  --provider redis  where the locks are stored: ${Object.keys(PROVIDERS).join(', ')}. Default: memory.
+                    To use your own server, set ${Object.values(SERVERS)
                       .map(({ variable }) => variable)
                       .join(', ')}
   --instances 4     processes of the shop. Default 1
-  --once            prints the result of one sale and ends; without it, a page then shows sales as they run`;
+  --once            prints the result of one sale and exits; without it, a page then shows live sales`;
 
 const { values: options } = commandLine(USAGE, {
   options: {
@@ -60,10 +60,12 @@ const { values: options } = commandLine(USAGE, {
   },
 });
 const instances = Number(options.instances);
-if (!Object.hasOwn(PROVIDERS, options.provider)) refuse(`--provider is one of ${Object.keys(PROVIDERS).join(', ')}.`);
-if (!Number.isInteger(instances) || instances < 1 || instances > 32) refuse('--instances is a number from 1 to 32.');
+if (!Object.hasOwn(PROVIDERS, options.provider))
+  refuse(`--provider must be one of ${Object.keys(PROVIDERS).join(', ')}.`);
+if (!Number.isInteger(instances) || instances < 1 || instances > 32)
+  refuse('--instances must be a number from 1 to 32.');
 if (options.provider === 'memory' && instances > 1) {
-  refuse('Locks in memory exclude nobody in another process: add --provider redis for several instances.');
+  refuse('Locks in memory do not exclude other processes. Add --provider redis to run several instances.');
 }
 
 ensureInstalled();
@@ -105,13 +107,15 @@ const guarded = await flashSale(urls, '/orders', {
 report('@DistributedLock', guarded);
 if (isFailover) {
   console.log(
-    `\nRedis was killed when ${ITEMS / 2} were sold. Orders stood still for ${guarded.stoodStill.toFixed(1)} s, then went on with locks in ${mysql}.`,
+    `\nRedis was killed when ${ITEMS / 2} items had been sold. Orders stalled for ${guarded.stoodStill.toFixed(1)} s, then continued with locks in ${mysql}.`,
   );
 }
 
 const kept = guarded.sold === ITEMS && guarded.failed === 0;
 console.log(
-  kept ? `\nThe guarded endpoint sold exactly ${ITEMS}.` : '\nThe guarded endpoint did not sell exactly what it has.',
+  kept
+    ? `\nThe guarded endpoint sold exactly ${ITEMS} items.`
+    : '\nThe guarded endpoint did not sell exactly ${ITEMS} items.',
 );
 if (options.once || !kept) await end(kept ? 0 : 1);
 
@@ -124,7 +128,7 @@ const page = await serveSalePage(shops, options.provider);
 stops.push(() => page.stop());
 console.log(`
 See it live: ${page.url}
-The shop itself is at ${shops.map(({ url }) => url).join(' ')}. Ctrl+C ends both.`);
+The shop itself is at ${shops.map(({ url }) => url).join(' ')}. Ctrl+C stops both.`);
 
 async function startShops() {
   // The first shop creates the tables, if there are any.

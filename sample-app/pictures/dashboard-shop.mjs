@@ -1,4 +1,4 @@
-// A process of the run that dashboard.mjs draws. It serves its metrics on METRICS_PORT.
+// One process of the run that dashboard.mjs draws. It serves its metrics on METRICS_PORT.
 import 'reflect-metadata';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Module } from '@nestjs/common';

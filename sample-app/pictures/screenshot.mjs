@@ -6,9 +6,9 @@ import { ensureServers } from '../../scripts/ensure-servers.mjs';
 
 const USAGE = `usage: npm run screenshot [-- options]
 
-  Runs the sale over four processes on Redis, freezes a holder, and writes what the page then shows.
+  Runs the sale over four processes on Redis, freezes a holder, and takes a screenshot of the page.
 
-  --file docs/images/sale.png  where to. Default: the picture of the README
+  --file docs/images/sale.png  the output file. Default: the picture in the README
   --scheme dark                default: light
   --width 390                  default: 1280`;
 
@@ -34,7 +34,7 @@ try {
   await closed(page);
   mkdirSync(join(root, 'docs/images'), { recursive: true });
   await page.locator(':focus').blur();
-  // Without the footer.
+  // Exclude the footer.
   const { y, height } = await page.locator('.lock').boundingBox();
   const clip = { x: 0, y: 0, width: viewport.width, height: y + height + 24 };
   await page.screenshot({ path: options.file, fullPage: true, clip });

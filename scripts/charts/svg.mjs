@@ -6,7 +6,7 @@ const DIM = '#656d76';
 const GRID = '#e6e9ec';
 const FONT = 'system-ui, sans-serif';
 
-/** A chart of Vega-Lite as SVG, on white, so that it is readable on a dark page too. */
+/** Renders a Vega-Lite chart as SVG with a white background, so that it is readable on a dark page, too. */
 export async function svgOf(chart) {
   const config = {
     background: '#fff',
@@ -35,7 +35,7 @@ export async function svgOf(chart) {
   }
 }
 
-// A warning of Vega-Lite is a mistake in the chart.
+// A Vega-Lite warning indicates a mistake in the chart.
 const strict = {
   level: () => strict,
   error: fail,

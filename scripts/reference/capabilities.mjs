@@ -23,7 +23,7 @@ const PROVIDERS = {
   memcached: new MemcachedLockProvider({ server: 'localhost:11211' }),
 };
 
-/** By column: whether a backend, which is made and never connected, can do it. */
+/** By column: whether a backend has the capability. The backend is created but never connected. */
 const COLUMNS = {
   'lease per lock': ({ capabilities }) => capabilities.lease === 'per-lock',
   '`minHold`': ({ capabilities }) => capabilities.minHold,
@@ -37,7 +37,7 @@ const COLUMNS = {
   "`release: 'sent'`": ({ capabilities }) => capabilities.ordered,
 };
 
-/** What each provider can do, in one table. */
+/** The capabilities of each provider, in one table. */
 export function capabilityTable() {
   const head = ['', ...Object.keys(COLUMNS)];
   const rows = Object.entries(PROVIDERS).map(([name, provider]) => {

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
 import { root } from '../ensure-installed.mjs';
 
-/** What `--help` prints: of the program, and of each command what the program does not say. */
+/** What `--help` prints: for the program, and for each command what the program's own help lacks. */
 export function commandHelp() {
   const general = helpOf();
   const commands = general.flatMap((line) => /^ {2}([a-z]+) .*/.exec(line)?.[1] ?? []);
@@ -16,7 +16,7 @@ function helpOf(...command) {
   return execFileSync(process.execPath, args, { encoding: 'utf8' }).trimEnd().split('\n');
 }
 
-/** The lines without the last ones that the other text has as well. */
+/** The lines without a common ending with the other text. */
 function withoutEnd(lines, other) {
   let same = 0;
   while (same < lines.length && lines.at(-1 - same) === other.at(-1 - same)) same += 1;

@@ -2,7 +2,7 @@ import ts from 'typescript';
 import { fieldLine } from './fields.mjs';
 import { checker, commentOf, exported, exportedType, neededComment } from './types.mjs';
 
-/** Each class of lock errors: its code, its comment, and the fields that it adds. */
+/** Each class of lock errors: its code, its comment, and the fields it adds. */
 export function errorSections() {
   const base = exportedType('LockError').valueDeclaration;
   return [...exported.values()]

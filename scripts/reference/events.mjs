@@ -2,7 +2,7 @@ import ts from 'typescript';
 import { fieldLine } from './fields.mjs';
 import { commentOf, exportedType, inOneLine, neededComment } from './types.mjs';
 
-/** Each event: when it is published, and what it carries. */
+/** Each event: when it is emitted, and what it carries. */
 export function eventSections() {
   return [...exportedType('LockEventMap').members.values()].map(section).join('\n\n');
 }

@@ -1,11 +1,11 @@
 import { commentOf, exportedType, inOneLine } from './types.mjs';
 
-/** The fields of these types, a line each. */
+/** The fields of these types, one per line. */
 export function fieldList(names) {
   return names.flatMap((name) => [...exportedType(name).members.values()].map(fieldLine)).join('\n');
 }
 
-/** A field or method as it is declared, and its comment if it has one. */
+/** A field or method as declared, and its comment if it has one. */
 export function fieldLine(member) {
   const [declaration] = member.declarations;
   const text = inOneLine(declaration.getText())
@@ -15,7 +15,7 @@ export function fieldLine(member) {
   return `- \`${text}\`${comment && `: ${inOneLine(comment)}`}`;
 }
 
-/** What the comments of these types say, such as the meaning of each value. */
+/** The comments of these types, such as the meaning of each value. */
 export function commentsOf(names) {
   return names.map((name) => commentOf(exportedType(name))).join('\n\n');
 }

@@ -27,5 +27,5 @@ export function metricTable() {
 }
 
 function ignore() {
-  // Nothing is measured here.
+  // No values are recorded here.
 }

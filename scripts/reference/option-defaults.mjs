@@ -17,13 +17,16 @@ const UNITS = {
 const AMOUNT = /^(\d[\d ]*(?:\.\d+)?) ?(ms|s|min|m|h|days?|d)?(?![a-z])/;
 
 /**
- * Compares the default that the comment of an option names with the one in the table by which it is read: `window: duration().or('6s')` and
- * "Default 6 s". A table names its options by `satisfies OptionTable<…>`.
+ * Compares the default in an option's comment with the default in the table that defines the option: `window:
+ * duration().or('6s')` and "Default 6 s". A table names its options with `satisfies OptionTable<…>`.
  *
- * @returns {string[]} one sentence for each that differs
+ * @returns {string[]} one sentence for each difference
  */
 export function wrongDefaults() {
-  /** Of each declaration of an option: the initializer in a table, of the one that is about the fewest. */
+  /**
+   * For each declaration of an option: its initializer in a table. If there are several, the one in the table with the
+   * fewest options.
+   */
   const found = new Map();
   for (const file of program.getSourceFiles()) {
     if (!file.isDeclarationFile && file.fileName.startsWith(join(root, 'lib'))) visit(file);
@@ -57,7 +60,7 @@ export function wrongDefaults() {
     if (read === undefined || said === read) return [];
     const { line } = declaration.getSourceFile().getLineAndCharacterOfPosition(declaration.getStart());
     const place = `${relative(root, declaration.getSourceFile().fileName)}:${line + 1}`;
-    return [`${place}: the comment of "${symbol.name}" says the default ${said}, and its table has ${read}.`];
+    return [`${place}: the comment of "${symbol.name}" says the default is ${said}, but the table says ${read}.`];
   }
 
   /** The module passes some options on to the manager, which reads them. */
@@ -67,14 +70,14 @@ export function wrongDefaults() {
     return initializer && tableDefault(initializer);
   }
 
-  /** The argument of `.or()`; undefined without. */
+  /** The argument of `.or()`, or undefined if there is none. */
   function tableDefault(node) {
     if (ts.isCallExpression(node) && ts.isPropertyAccessExpression(node.expression)) {
       const { name, expression } = node.expression;
       return name.text === 'or' ? valueOf(textOf(node.arguments[0])) : tableDefault(expression);
     }
     if (!ts.isCallExpression(node) || !ts.isIdentifier(node.expression)) return undefined;
-    // A function that makes the option, such as that of the name of a table.
+    // A function that creates the option, such as the name of a table.
     const called = checker.getSymbolAtLocation(node.expression);
     const [target] = (called.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(called) : called).declarations;
     const last = target.body?.statements.at(-1);

@@ -1,9 +1,9 @@
 import ts from 'typescript';
 import { checker, exported, exportedType, inOneLine, neededComment } from './types.mjs';
 
-// What users pass to the module, to providers, to decorators and to calls.
+// The types that users pass to the module, providers, decorators, and calls.
 const IS_OPTIONS = /(Options|Config|Statuses|Defaults|Extras)$/;
-// A comment names its default by a sentence that begins with "Default", or after the value in a list of values.
+// A comment names its default in a sentence that starts with "Default", or after the value in a list of values.
 const NAMED_DEFAULT = /(?:^|(?<=\s))Default: ([^]+?)\.(?=\s|$)/;
 const DEFAULT = /(?:^|(?<=\s))Default ((?:`[^`]*`|\([^)]*\)|\.\d|[^.,;:`])+)[.,;:]?(?=\s|$) ?/;
 const LISTED_DEFAULT = /(`[^`]*`) \(default\)/;
@@ -14,7 +14,7 @@ export function optionsTable(names) {
   return ['|option|type|default|meaning|', '|---|---|---|---|', ...rows].join('\n');
 }
 
-/** The types of options that have no table. */
+/** The option types that have no table. */
 export function optionsWithoutTable(shown) {
   const isType = ({ flags }) => flags & (ts.SymbolFlags.Interface | ts.SymbolFlags.TypeAlias);
   return [...exported.values()]
@@ -25,7 +25,7 @@ export function optionsWithoutTable(shown) {
 
 function rowsOf(symbol) {
   const [declaration] = symbol.declarations;
-  // What an alias combines has tables of its own.
+  // The types that an alias combines have their own tables.
   const members = ts.isInterfaceDeclaration(declaration) ? [...symbol.members.values()] : [];
   return members.filter(isOption).map(rowOf);
 }
@@ -34,7 +34,7 @@ function matchOfDefault(comment) {
   return NAMED_DEFAULT.exec(comment) ?? DEFAULT.exec(comment) ?? LISTED_DEFAULT.exec(comment);
 }
 
-/** The default that a comment names; undefined without. */
+/** The default that a comment names, or undefined if it names none. */
 export function defaultIn(comment) {
   return matchOfDefault(comment)?.[1];
 }
@@ -61,7 +61,7 @@ function rowOf(member) {
   return `|${cells.map((cell) => cell.replaceAll('|', '\\|')).join('|')}|`;
 }
 
-/** What a user may give, in a few words. */
+/** The values that a user may pass, in a few words. */
 function typeOf(node) {
   const parts = ts.isUnionTypeNode(node) ? node.types : [node];
   return parts

@@ -10,7 +10,7 @@ import { commentsOf, fieldList } from './fields.mjs';
 import { metricTable } from './metrics.mjs';
 import { optionsTable, optionsWithoutTable } from './options.mjs';
 
-/** The parts of pages that come from the code, by the names of their markers: `<!-- fields: LockEvent -->` … `<!-- /fields -->`. */
+/** The generated parts of pages, by the names of their markers: `<!-- fields: LockEvent -->` … `<!-- /fields -->`. */
 const PARTS = {
   capabilities: capabilityTable,
   cases: caseList,
@@ -27,7 +27,10 @@ const PART = new RegExp(
   'g',
 );
 
-/** The pages whose parts differ from the code, with the text that they should have. @throws for options that no page explains */
+/**
+ * The pages whose generated parts differ from the code, with the text that they should have. @throws if a page explains
+ * no table of some options
+ */
 export function stalePages() {
   const shown = new Set();
   const stale = [];

@@ -7,7 +7,7 @@ const { config } = ts.readConfigFile(join(root, 'tsconfig.build.json'), ts.sys.r
 const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
 const entries = packageEntries();
 
-/** The sources of the package, from its entries. */
+/** The sources of the package, starting from its entries. */
 export const program = ts.createProgram(
   entries.map(({ source }) => join(root, source)),
   options,
@@ -29,20 +29,20 @@ function typesOf(some) {
   return new Map(types.map((symbol) => [symbol.name, symbol]));
 }
 
-/** A type or class that users or authors of providers import. */
+/** A type or class that users or provider authors import. */
 export function exportedType(name) {
   const symbol = exported.get(name) ?? ofAuthors.get(name);
   if (!symbol) throw new Error(`No entry of the package exports ${name}.`);
   return symbol;
 }
 
-/** The doc comment of a symbol, or of one of its members; empty without. */
+/** The doc comment of a symbol or of one of its members. Empty if there is none. */
 export function commentOf(symbol) {
   const comment = ts.displayPartsToString(symbol.getDocumentationComment(checker)).trim();
   return comment.replaceAll(/\{@link ([\w.]+) ?\}/g, '`$1`');
 }
 
-/** The doc comment of what the documentation has to explain. */
+/** The doc comment of something that the documentation must explain. */
 export function neededComment(symbol) {
   const comment = commentOf(symbol);
   if (comment === '') throw new Error(`${symbol.parent.name}.${symbol.name} has no comment for the documentation.`);

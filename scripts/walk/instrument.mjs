@@ -2,7 +2,7 @@ import { parse } from 'acorn';
 import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** Copies the modules of a build to `to`. There, each function reports to `globalThis.walked` that it was entered. */
+/** Copies a build's modules to `to`, where each function reports to `globalThis.walked` when it is entered. */
 export function instrument(from, to) {
   rmSync(to, { recursive: true, force: true });
   cpSync(from, to, { recursive: true, filter: (path) => !/\/dist\/(cjs|esm)(\/|$)/.test(path) });
@@ -25,7 +25,9 @@ function withReports(source, path) {
   return result;
 }
 
-/** Calls `onFunction` with the body of each function that is neither an accessor nor an arrow of one expression. */
+/**
+ * Calls `onFunction` with the body of each function that is neither an accessor nor a single-expression arrow function.
+ */
 function visit(node, name, onFunction) {
   const isFunction = /Function/.test(node.type);
   if (isFunction && node.body.type === 'BlockStatement' && name !== undefined)

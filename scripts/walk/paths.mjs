@@ -13,8 +13,8 @@ import { startZooKeeper } from '../../test/servers/zookeeper-server.mjs';
 const WARM_UPS = 20;
 
 /**
- * The paths that are walked. Each gets the exports of the build and `walk`, which records what it is given, and returns when the servers that
- * it has started are stopped.
+ * The traced paths. Each receives the exports of the build and `walk`, which records the function that is passed to it.
+ * A path returns when the servers it started have stopped.
  */
 export const PATHS = {
   memory: lockOn(async ({ MemoryLockProvider }) => [new MemoryLockProvider()]),
@@ -58,7 +58,7 @@ export const PATHS = {
   tick,
 };
 
-/** A lock on a provider that `make` gives, with the servers that it has started. */
+/** A lock on the provider that `make` creates, along with the servers that it has started. */
 function lockOn(make) {
   return async (build, walk) => {
     const [provider, ...servers] = await make(build);
@@ -77,7 +77,7 @@ function onPostgres(name) {
   };
 }
 
-/** A part of a lock on Redis. What `prepare` returns is walked. */
+/** A part of a lock on Redis. The function that `prepare` returns is traced. */
 function partOfLock(prepare) {
   return async (build, walk) => {
     const server = await startRedisServer();
@@ -91,7 +91,7 @@ function partOfLock(prepare) {
   };
 }
 
-/** From the call of the core to the driver of the database. */
+/** From the core's call to the database driver. */
 async function statement(build, walk) {
   const [provider, server] = await onPostgres('SqlRowLockProvider')(build);
   const manager = await started(build, provider);
@@ -121,7 +121,7 @@ async function statement(build, walk) {
   await server.stop();
 }
 
-/** From the loss of all connections of Redis to the next lock. */
+/** From the loss of all Redis connections to the next lock. */
 async function reconnect(build, walk) {
   const server = await startRedisServer();
   const manager = await started(build, new build.RedisLockProvider({ url: server.url }));
@@ -176,7 +176,7 @@ async function tick({ RunOnce, DistributedLockModule, RedisLockProvider }, walk)
     providers: [Reports],
   });
   const app = await NestFactory.createApplicationContext(AppModule, { logger: ['error'] });
-  // A run has ended when its lock is released, which comes a moment after the task.
+  // A run ends when its lock is released, shortly after the task.
   const run = async () => {
     await new Promise((resolve) => (onRun = resolve));
     await new Promise((resolve) => setTimeout(resolve, 200));

@@ -2,8 +2,8 @@ import { Injectable } from '@nestjs/common';
 import { Reporter } from './reporter.js';
 
 /**
- * On request of the script that started this process, freezes an order while it holds the lock, like a task that hangs. With several processes,
- * this is not needed, because the script stops a whole process.
+ * When the script that started this process requests it, freezes an order while it holds the lock, like a task that
+ * hangs. With several processes, this isn't needed, because the script stops a whole process.
  */
 @Injectable()
 export class Freezer {

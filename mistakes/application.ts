@@ -31,12 +31,12 @@ const IMPORTS: object = {
   ...{ ...opentelemetry, ...swagger, ...health, ...testing },
 };
 
-/** What the user of the application sees. */
+/** Collects the warnings and errors that the application's user sees. */
 class Report implements LoggerService {
   readonly lines: string[] = [];
 
   log(): void {
-    // What an application reports that works is no answer to a mistake.
+    // What an application logs during normal operation doesn't explain a mistake.
   }
 
   warn(message: unknown): void {
@@ -49,10 +49,10 @@ class Report implements LoggerService {
 }
 
 /**
- * Makes the mistake in an application of its own, and gives the message that the user gets: of the error that the boot or the call throws, or else
- * what the application logs. Empty if there is none.
+ * Makes the mistake in a separate application, and returns the message that the user sees: the message of the error
+ * that the boot or the call throws, or otherwise what the application logs. Empty if there is none.
  *
- * @param places what the code knows of the servers
+ * @param places what the code knows about the servers
  */
 export async function messageOf(mistake: Mistake, places: Readonly<Record<string, unknown>> = {}): Promise<string> {
   const report = new Report();
@@ -88,11 +88,11 @@ export async function messageOf(mistake: Mistake, places: Readonly<Record<string
     for (const app of applications) await app.close();
   }
   if (thrown === undefined) return report.lines.join('\n').trim();
-  // The code throws text where a client of the application sees it.
+  // The code throws text if it shows what a client of the application sees.
   return thrown instanceof Error ? thrown.message : inspect(thrown);
 }
 
-/** As an application is compiled, with the names of `scope` as its imports. */
+/** Compiles the code like an application's, with the names in `scope` as its imports. */
 function compiled(code: string, scope: readonly string[]): (...values: unknown[]) => Promise<unknown> {
   const { code: compiledCode } = transformSync(`const main = async () => { ${code} };`, {
     swcrc: false,
@@ -103,8 +103,8 @@ function compiled(code: string, scope: readonly string[]): (...values: unknown[]
       target: 'es2022',
     },
   });
-  // The name of the file is in messages that name the place in the code.
+  // Messages that name the place in the code contain this file name.
   const source = `${compiledCode}; return main();\n//# sourceURL=orders.ts`;
-  // eslint-disable-next-line @typescript-eslint/no-implied-eval -- what the user wrote is data here
+  // eslint-disable-next-line @typescript-eslint/no-implied-eval -- the user's code is data here
   return new Function(...scope, source) as (...values: unknown[]) => Promise<unknown>;
 }

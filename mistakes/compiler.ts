@@ -5,7 +5,7 @@ import type { Mistake } from './mistake.js';
 
 const root = join(import.meta.dirname, '..');
 
-// Files of the repository, since its own names would be resolved to a build.
+// Files in the repository, because the package's own names would resolve to a build.
 const HEAD = `
 import type { EntityManager } from 'typeorm';
 import { DistributedLock, DistributedLockModule, type Lock, type LockAdmin, LockManager, type LockService, MemoryLockProvider, RunOnce } from './lib/index.js';
@@ -15,7 +15,7 @@ import { SqlVersionLockProvider } from './lib/providers/sql/index.js';
 import { saveFenced } from './lib/providers/typeorm/index.js';
 `;
 
-/** What the compiler says of the mistakes that it alone reads, by their ids: the underlined text, and the message. */
+/** The compiler's output for the mistakes that only it sees, by id: the underlined text and the message. */
 export function compilerMessages(mistakes: readonly Mistake[]): ReadonlyMap<string, string> {
   const files = new Map(mistakes.map(({ id, code }) => [join(root, `${id}.ts`), `${HEAD}${code}\nexport {};`]));
   const program = programOf(files);

@@ -6,13 +6,13 @@ import type { GroupResult, Result } from './results.js';
 
 const root = join(import.meta.dirname, '..');
 
-/** Where the tables are. */
+/** The page with the tables. */
 export const PAGE = join(root, 'maintainers/lab-notes/mistakes.md');
 
-/** The part of the page that needs servers, and the one that does not. */
+/** The part of the page that needs no servers, and the part that does. */
 export type PagePart = 'mistakes' | 'mistakes on servers';
 
-/** The page with one part drawn again. */
+/** The page with one part updated. */
 export function drawn(page: string, part: PagePart, groups: readonly GroupResult[]): string {
   return withPart(page, part, groups.map(section).join('\n\n'));
 }
@@ -39,7 +39,7 @@ function written({ how, code: text, call = '', module = '', env = {} }: Mistake)
   return [...variables, statement, ...(module === '' ? [] : [`with forRoot(${module})`])].join(' ');
 }
 
-/** On one line, between double backticks, because messages contain single ones. */
+/** Formats code on one line between double backticks, because messages contain single ones. */
 function code(text: string): string {
   return `\`\` ${text.replaceAll(/\s+/g, ' ').trim().replaceAll('|', '\\|')} \`\``;
 }
@@ -47,8 +47,8 @@ function code(text: string): string {
 const OPTIONS_PAGE = join(root, 'docs/reference/options.md');
 
 /**
- * All options of the package, such as `LockOptions.wait`, as the reference lists them, whose tables are made of the types. A table without types is
- * that of the first provider which the text above it names.
+ * All options of the package, such as `LockOptions.wait`, according to the reference, whose tables are generated from
+ * the types. A table without types belongs to the first provider that the text above it names.
  */
 function allOptions(): string[] {
   const options: string[] = [];
@@ -71,7 +71,7 @@ function allOptions(): string[] {
   return options;
 }
 
-/** The options that no mistake is about; and those that mistakes name, and that do not exist. */
+/** The options that no mistake covers, and the options that mistakes name but that don't exist. */
 function uncovered(mistakes: readonly Mistake[]): { missing: string[]; unknown: string[] } {
   const named = mistakes.flatMap(({ of = [] }) => of);
   const all = allOptions();
@@ -80,20 +80,20 @@ function uncovered(mistakes: readonly Mistake[]): { missing: string[]; unknown: 
   return { missing: all.filter((option) => !isNamed(option)), unknown: named.filter((option) => !known.has(option)) };
 }
 
-/** A table of several types does not say of which an option is. */
+/** The possible owners of an option, because a table for several types doesn't say which one it belongs to. */
 function alternatives(option: string): string[] {
   const [owners = '', name] = option.split('.');
   return owners.split('|').map((owner) => `${owner}.${name ?? ''}`);
 }
 
-/** What is wrong with the rows themselves. */
+/** Problems with the rows themselves. */
 export function problemsOf(groups: readonly Group[]): string[] {
   const mistakes = groups.flatMap((group) => group.mistakes);
   const { missing, unknown } = uncovered(mistakes);
   const ids = mistakes.map(({ id }) => id);
   return [
-    ...missing.map((option) => `No mistake is about the option ${option}: add a row to mistakes/rows.`),
-    ...unknown.map((option) => `A mistake is about the option ${option}, which does not exist: correct its row.`),
+    ...missing.map((option) => `No mistake covers the option ${option}: add a row to mistakes/rows.`),
+    ...unknown.map((option) => `A mistake names the option ${option}, which does not exist: correct its row.`),
     ...ids.filter((id, index) => ids.indexOf(id) !== index).map((id) => `Two mistakes have the id ${id}: rename one.`),
   ];
 }

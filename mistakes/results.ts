@@ -2,23 +2,23 @@ import { messageOf } from './application.js';
 import { compilerMessages } from './compiler.js';
 import { type Group, type Mistake, missingIn, type Part } from './mistake.js';
 
-/** What came of one mistake. */
+/** The outcome of one mistake. */
 export interface Result {
   readonly mistake: Mistake;
   readonly message: string;
   readonly missing: readonly Part[];
 }
 
-/** A group of mistakes with what came of them. */
+/** A group of mistakes with their outcomes. */
 export interface GroupResult {
   readonly title: string;
   readonly results: readonly Result[];
 }
 
 /**
- * Makes all mistakes, one after the other: the log of Nest belongs to the process.
+ * Makes all mistakes sequentially, because Nest's log is shared by the whole process.
  *
- * @param placesOf gives what the code of a mistake knows of its server
+ * @param placesOf returns what the code of a mistake knows about its server
  */
 export async function makeAll(
   groups: readonly Group[],
@@ -39,10 +39,10 @@ export async function makeAll(
 }
 
 function noServer(server: string): Promise<never> {
-  return Promise.reject(new Error(`No ${server} runs here.`));
+  return Promise.reject(new Error(`There is no ${server} here.`));
 }
 
-/** What differs from run to run, as it is on the page. */
+/** Replaces what differs from run to run with the text on the page. */
 function stable(message: string): string {
   return message
     .replace(/live applications: \d+/, 'live applications: 1')

@@ -5,10 +5,11 @@ import { ensureServers } from '../scripts/ensure-servers.mjs';
 
 const USAGE = `usage: npm run mistakes [-- options] [-- mistake …]
 
-  mistake           only these, by their ids in mistakes/rows; prints their messages. Default: all, and draws maintainers/lab-notes/mistakes.md
-  --check alone     makes those that need no server, draws nothing, and fails for a message that lacks a part, for a page that is not current
-                    and for an option that no mistake is about
-  --check servers   the same with those on servers`;
+  mistake           makes only these, by their ids in mistakes/rows, and prints their messages. Default: all, and updates
+                    maintainers/lab-notes/mistakes.md
+  --check alone     makes the mistakes that need no server, updates nothing, and fails if a message lacks a part, if the page is
+                    outdated, or if no mistake covers an option
+  --check servers   the same for the mistakes that need servers`;
 
 const { values: options, positionals: wanted } = commandLine(USAGE, {
   options: { check: { type: 'string' } },
@@ -39,10 +40,10 @@ if (options.check === undefined) {
   for (const result of results.filter(({ missing }) => missing.length > 0)) print(result);
   const lines = page.split('\n');
   const stale = current.split('\n').find((line) => !lines.includes(line));
-  if (current !== page) problems.push(`The page is not current: run npm run mistakes. First difference: ${stale}`);
+  if (current !== page) problems.push(`The page is outdated: run npm run mistakes. First difference: ${stale}`);
 }
 for (const problem of problems) console.log(problem);
-console.log(`${good} of ${results.length} messages name the place, the value and the remedy`);
+console.log(`${good} of ${results.length} messages name the place, the value, and the remedy`);
 process.exit(good === results.length && problems.length === 0 ? 0 : 1);
 
 async function onServers(groups) {

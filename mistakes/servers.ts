@@ -9,14 +9,14 @@ import { startRedisServer } from '../test/servers/redis-server.mjs';
 import { startMariaDb, startPgBouncer, startPostgres } from '../test/servers/sql-server.mjs';
 import { startZooKeeper } from '../test/servers/zookeeper-server.mjs';
 
-/** What the code of a mistake knows of its server, such as its URL. */
+/** What a mistake's code knows about its server, such as its URL. */
 export type Places = Readonly<Record<string, unknown>>;
 
-/** Starts a server, with what it needs to be the wrong one. */
+/** Starts a server, configured to provoke the mistakes. */
 type Start = (stops: Stop[]) => Promise<Places>;
 type Stop = () => Promise<unknown>;
 
-/** The servers of the mistakes. Each is started once, for the first mistake that needs it. */
+/** The servers for the mistakes. Each is started once, for the first mistake that needs it. */
 export class TestServers {
   readonly #places = new Map<string, Promise<Places>>();
   readonly #stops: Stop[] = [];
@@ -25,13 +25,13 @@ export class TestServers {
     const known = this.#places.get(name);
     if (known) return known;
     const start = SERVERS[name];
-    if (!start) throw new Error(`No server is named ${name}: use one of ${Object.keys(SERVERS).join(', ')}.`);
+    if (!start) throw new Error(`There is no server "${name}". Use one of ${Object.keys(SERVERS).join(', ')}.`);
     const places = start(this.#stops);
     this.#places.set(name, places);
     return places;
   };
 
-  /** In the reverse order, because a pooler or a replica ends before its server. */
+  /** Stops the servers in reverse order, because a pooler or a replica must stop before its server. */
   async stop(): Promise<void> {
     for (const stop of this.#stops.toReversed()) await stop();
   }
@@ -39,7 +39,7 @@ export class TestServers {
 
 /** By the names that mistakes use. */
 export const SERVERS: Readonly<Record<string, Start>> = {
-  /** With accounts that lack something, and one whose password is `secret`. */
+  /** With accounts that lack permissions, and one whose password is `secret`. */
   async redis(stops) {
     const server = await startRedisServer();
     stops.push(() => server.stop());

@@ -3,12 +3,12 @@ import type { Group } from '../mistake.js';
 const DURATION = /a duration of .*: write a number of milliseconds or text with a unit/;
 const TOO_LATE = {
   because:
-    'A lock that was released cannot be had back. What to change is the code that has released it, which the message cannot know.',
+    'A released lock cannot be recovered. The fix is in the code that released it, which the message cannot know.',
 };
 const ROW_LOCK = `{ providers: { sql: new SqlRowLockProvider({ url: 'postgres://shop@localhost:1/shop' }) }, default: 'sql', failFast: false }`;
 
 export const calls: Group = {
-  title: 'Calls of LockService',
+  title: 'Calls to LockService',
   mistakes: [
     {
       id: 'call-unknown-option',
@@ -355,7 +355,7 @@ export const calls: Group = {
       code: `await app.close(); await locks.acquire('order:42');`,
       place: '"order:42"',
       value: /shutting down/,
-      remedy: { because: 'An application that stops takes no new locks, so nothing needs to be changed.' },
+      remedy: { because: 'An application that is shutting down acquires no new locks, so nothing needs to change.' },
     },
     {
       id: 'call-extend-by-text',
@@ -372,7 +372,7 @@ export const calls: Group = {
       module: `{ provider: new MemoryLockProvider(), shutdownGrace: 0 }`,
       of: ['LockOptions.wait'],
       place: 'Lock "order:42"',
-      // A busy machine may take longer for the answer.
+      // A busy machine may take longer to respond.
       value: /was busy(:| for the whole wait of \d+ ms)/,
       remedy: 'Raise "wait", or handle a busy lock',
     },
@@ -449,7 +449,7 @@ export const calls: Group = {
 };
 
 export const tests: Group = {
-  title: 'Tests of applications',
+  title: 'Application tests',
   mistakes: [
     {
       id: 'stub-busy-template',

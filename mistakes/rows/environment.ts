@@ -1,10 +1,10 @@
 import type { Group } from '../mistake.js';
 
-/** Nobody listens there. */
+/** Nothing listens on these ports. */
 const REFUSED = { place: 'Lock provider "default"', value: /ECONNREFUSED|refused|can reach only 0 of 3/ } as const;
 
 export const unreachable: Group = {
-  title: 'A server that is not there',
+  title: 'Unreachable servers',
   mistakes: [
     {
       id: 'redis-wrong-port',
@@ -274,7 +274,7 @@ export const onSql: Group = {
       server: 'mariadb',
       code: 'new SqlVersionLockProvider({ url: `postgres://shop:secret@${address}/test` })',
       place: 'provider "default"',
-      value: { because: 'The server does not say what it is to a client of another protocol.' },
+      value: { because: 'A server does not identify itself to a client of another protocol.' },
       remedy: /[Cc]heck the address/,
     },
   ],

@@ -5,7 +5,7 @@ import { onOthers, onRedis, onSql, unreachable } from './environment.js';
 import { manager, moduleOptions } from './module.js';
 import { others, redis, sql } from './providers.js';
 
-/** Those that need no server, in the order of the page. */
+/** The groups that need no server, in the order of the page. */
 export const GROUPS: readonly Group[] = [
   moduleOptions,
   manager,
@@ -21,5 +21,5 @@ export const GROUPS: readonly Group[] = [
   unreachable,
 ];
 
-/** Those whose server must run. */
+/** The groups that need a running server. */
 export const ON_SERVERS: readonly Group[] = [onRedis, onSql, onOthers];

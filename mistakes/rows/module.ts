@@ -3,7 +3,7 @@ import type { Group } from '../mistake.js';
 const DURATION = /a duration of .*: write a number of milliseconds or text with a unit/;
 
 export const moduleOptions: Group = {
-  title: 'Options of the module',
+  title: 'Module options',
   mistakes: [
     {
       id: 'module-unknown-option',
@@ -242,7 +242,7 @@ export const moduleOptions: Group = {
       of: ['DistributedLockModuleOptions.config'],
       place: /Orders\.pay: the options of @DistributedLock/,
       value: '"LOCK_LEASE"',
-      remedy: { because: 'The words after the place are those of the configuration of the application.' },
+      remedy: { because: "The rest of the message comes from the application's configuration." },
     },
     {
       id: 'module-config-promise',

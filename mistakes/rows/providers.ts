@@ -2,7 +2,7 @@ import type { Group } from '../mistake.js';
 
 const DURATION = /a duration of .*: write a number of milliseconds or text with a unit/;
 const IS_IT_SET = 'set the variable';
-const A_SECRET = { because: 'An address may have a password, so it is not shown.' };
+const A_SECRET = { because: 'An address may contain a password, so it is not shown.' };
 
 export const redis: Group = {
   title: 'Redis and Redlock',

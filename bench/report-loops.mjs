@@ -1,11 +1,11 @@
 import { OURS } from './builds.mjs';
-import { report, reportBeside } from './results.mjs';
+import { report, reportAgainstBaseline } from './results.mjs';
 
 /**
  * Reports the results of `loopRounds` for waiters looping on one key: speed, also compared with the baseline, fairness,
  * and the longest wait.
  *
- * @param more `beside`: the bar of the speed relative to the baseline; `speed`, `fairness` and `longest`: more fields
+ * @param more `overBaseline`: the bar of the speed relative to the baseline; `speed`, `fairness` and `longest`: more fields
  * of these tables
  */
 export function reportLoops(what, { speed, fairness, longest }, more = {}) {
@@ -18,7 +18,7 @@ export function reportLoops(what, { speed, fairness, longest }, more = {}) {
     rounds: speed,
   };
   report(speeds);
-  reportBeside(speeds, more.beside);
+  reportAgainstBaseline(speeds, more.overBaseline);
   report({
     what: `${what}: fairness`,
     unit: 'fewest turns / most turns',

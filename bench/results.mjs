@@ -88,7 +88,7 @@ export function report(table) {
  * Reports the part of a table that this build and the baseline fill, with the bar of their ratio. Does nothing if no
  * baseline is measured.
  */
-export function reportBeside({ what, unit, better, rounds }, bar) {
+export function reportAgainstBaseline({ what, unit, better, rounds }, bar) {
   if (!rounds[BASELINE]) return;
   report({
     what: `${what}, beside the baseline`,

@@ -50,13 +50,13 @@ async function cellOf(each, show) {
  * `limit`.
  */
 export async function outcome(promise, limit = 30_000) {
-  const begun = performance.now();
+  const startedAt = performance.now();
   const settled = promise.then(
     (value) => ({ value }),
     (error) => ({ error }),
   );
   const ended = await within(limit, settled);
-  return { ...ended, seconds: seconds(performance.now() - begun) };
+  return { ...ended, seconds: seconds(performance.now() - startedAt) };
 }
 
 /** What a promise resolves to, or `undefined` after the timeout. */

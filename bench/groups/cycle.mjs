@@ -4,7 +4,7 @@
 import { BASELINE, builds, OURS } from '../builds.mjs';
 import { costOfCycle } from '../cycle/cost-of-cycle.mjs';
 import { interleave, mapped } from '../measure.mjs';
-import { about, report, reportBeside } from '../results.mjs';
+import { about, report, reportAgainstBaseline } from '../results.mjs';
 
 const ON_REDIS = 'withLock on a stand-in for Redis';
 
@@ -28,7 +28,7 @@ for (const [part, what, unit, bar] of [
   ['memory', 'withLock on the memory provider, warm', 'µs of CPU time', { atMost: 0.65 }],
 ]) {
   const table = { what, unit, better: 'less', ours: OURS, rounds: mapped(results, (result) => result[part]) };
-  if (builds.includes(BASELINE)) reportBeside(table, bar);
+  if (builds.includes(BASELINE)) reportAgainstBaseline(table, bar);
   else report(table);
 }
 

@@ -7,7 +7,7 @@ import { interleave, lasting, mapped, median } from '../measure.mjs';
 import { serverTime } from '../redis/server-time.mjs';
 import { admin, by, NODE_REDIS, OURS, RAW, SCRIPTS, SENT, peerNames, start, stop } from '../redis/setup.mjs';
 import { reportLoops } from '../report-loops.mjs';
-import { report, reportBeside } from '../results.mjs';
+import { report, reportAgainstBaseline } from '../results.mjs';
 
 const ALL = [RAW, ...builds, ...peerNames];
 const SEMAPHORE = 'redis-semaphore';
@@ -109,7 +109,7 @@ async function cpuTime(callers) {
       rounds: mapped(costs, (cost) => cost[side]),
     };
     report(table);
-    reportBeside(table, side === 'client' && callers > 1 ? { atMost: 0.65 } : undefined);
+    reportAgainstBaseline(table, side === 'client' && callers > 1 ? { atMost: 0.65 } : undefined);
   }
 }
 
@@ -161,7 +161,7 @@ async function loopers(processes) {
       // A library that lets one waiter starve is fast, because the same caller acquires again and again.
       peers: peerNames.filter((name) => median(rounds.longest[name]) <= FAIR),
     },
-    beside: { atLeast: FASTER[processes] },
+    overBaseline: { atLeast: FASTER[processes] },
     fairness: { bar: { atLeast: 0.98 } },
     longest: { bar: { atMost: FAIR } },
   });

@@ -61,7 +61,7 @@ for (const size of [3, 5]) {
 
   if (size === 3) await hotKey(by);
 
-  const besideScripts = (what, rounds) =>
+  const compareWithScripts = (what, rounds) =>
     report({
       what: `${size} nodes: ${what}, beside the same scripts sent by bare ioredis`,
       unit: 'ms',
@@ -73,7 +73,7 @@ for (const size of [3, 5]) {
   // The processor's caches contain nothing of it, as after a pause: what a loop executes in 4 µs takes fifty times as
   // long.
   const parts = [SCRIPTS, IN_MEMORY, OURS];
-  besideScripts('none hung', await interleave(each(by, parts, acquireFree, HUNG_AT_MOST), { rounds: 61 }));
+  compareWithScripts('none hung', await interleave(each(by, parts, acquireFree, HUNG_AT_MOST), { rounds: 61 }));
 
   servers[0].signal('SIGSTOP');
   const times = await interleave(each(by, withScripts, acquireFree, HUNG_AT_MOST), { rounds: 61 });
@@ -82,7 +82,7 @@ for (const size of [3, 5]) {
     rounds: otherTimes,
     notes: gaveUp(otherTimes),
   });
-  besideScripts('one node hung', { [SCRIPTS]: scriptTimes, [OURS]: times[OURS] });
+  compareWithScripts('one node hung', { [SCRIPTS]: scriptTimes, [OURS]: times[OURS] });
   servers[0].signal('SIGCONT');
 
   for (const candidate of Object.values(by)) await candidate.stop();
@@ -93,7 +93,9 @@ for (const size of [3, 5]) {
 async function hotKey(by) {
   const load = each(by, names, loop, { callers: LOOPERS, milliseconds: lasting(1_000) });
   const rounds = loopRounds(await interleave(load, { rounds: 5 }));
-  reportLoops(`3 nodes: ${LOOPERS} waiters looping on one key in one process`, rounds, { beside: { atLeast: 3 } });
+  reportLoops(`3 nodes: ${LOOPERS} waiters looping on one key in one process`, rounds, {
+    overBaseline: { atLeast: 3 },
+  });
 }
 
 async function introduce(port) {

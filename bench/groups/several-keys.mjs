@@ -5,7 +5,7 @@ import { each, startEach } from '../candidate-process.mjs';
 import { inOneCall, oneAfterTheOther, oneCaller } from '../loads.mjs';
 import { interleave, lasting } from '../measure.mjs';
 import { pinned } from '../pinned.mjs';
-import { about, report, reportBeside, versionOf } from '../results.mjs';
+import { about, report, reportAgainstBaseline, versionOf } from '../results.mjs';
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { startRedisServer } from '../../test/servers/redis-server.mjs';
 import { startMariaDb, startPostgres } from '../../test/servers/sql-server.mjs';
@@ -70,13 +70,13 @@ async function measure(where, candidates, { ofOneByOne, ofBaseline }) {
     rounds: await interleave(candidates, { rounds: 15 }),
   };
   report(table);
-  reportBeside(table, { atLeast: ofBaseline });
+  reportAgainstBaseline(table, { atLeast: ofBaseline });
 }
 
 /** A lock of one key must not pay for this. */
 async function alone(where, candidates) {
   if (builds.length === 1) return;
-  reportBeside({
+  reportAgainstBaseline({
     what: `${where}: one key`,
     unit: 'cycles a second',
     better: 'more',

@@ -112,7 +112,7 @@ async function hotKey(provider, own) {
     { rounds: 5 },
   );
   const what = `${titleOf(provider)}, ${CALLERS} waiters looping on one key in one process`;
-  reportLoops(what, loopRounds(results), { beside: { atLeast: 3 } });
+  reportLoops(what, loopRounds(results), { overBaseline: { atLeast: 3 } });
 }
 
 function titleOf(provider) {

@@ -15,7 +15,7 @@ const NESTED = 3;
  * holds. Longer than the time the judge allows between the end of a cycle and a refusal, so that the judge detects a
  * cycle that is believed during that time.
  */
-const GOING_ON = 3_000;
+const LINGER = 3_000;
 /** Enough for several simultaneous cycles. */
 const KEYS = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i'];
 /** Cycles without a fault need some time between faults. */
@@ -33,7 +33,7 @@ export function oppositeKeysOf(subject) {
     keys: KEYS,
     // Of the callers left when a cycle is refused, some close the next cycle, and each takes the search 3 s. So only
     // the waits bound how long it takes until all clients have finished.
-    recovery: NESTED * (LONG + GOING_ON) + subject.recovery,
+    recovery: NESTED * (LONG + LINGER) + subject.recovery,
     calm: CALM,
     cycles: true,
     connect: async (settings) => {
@@ -80,7 +80,7 @@ class Nesting {
     try {
       return await this.acquire(keys, terms, outer);
     } catch (error) {
-      if (this.#random.chance(0.5)) await sleep(this.#random.between(0, GOING_ON));
+      if (this.#random.chance(0.5)) await sleep(this.#random.between(0, LINGER));
       throw error;
     }
   }

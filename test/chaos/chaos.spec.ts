@@ -9,7 +9,7 @@ import { type CompiledLibrary, compileLibrary } from '../servers/compiled-librar
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const SECONDS = exploration(5, 60);
-/** Covers the start of servers, the quiet at the end, and a busy machine. */
+/** Allows for starting the servers, the quiet phase at the end, and a busy machine. */
 const TIMEOUT = 600_000;
 /** A busy machine completes few sections in that time. Then a longer run decides. */
 const LONGEST = 16 * SECONDS;
@@ -26,15 +26,17 @@ const OTHER_SUBJECTS = [
 ];
 const CONTROLS = ['naive', 'naive-limit', 'naive-deadlock', 'redlock-package'];
 
-/** Only these faults where all would take too long: an election or a switchover may take the whole run. */
+/**
+ * Restricts a subject to these faults if all would take too long: an election or a switchover may take the whole run.
+ */
 const FAULTS: Readonly<Record<string, readonly string[]>> = {
   'redis-cluster': ['slot moved', 'worker paused', 'connections reset', 'CLIENT KILL'],
   'typeorm-advisory-switchover': ['graceful switchover'],
   'typeorm-version-switchover-postgres': ['cut-off standby promoted'],
 };
 
-// Runs the program of `npm run chaos` for some seconds. The same seed draws the same faults.
-describe('under faults', () => {
+// Runs `npm run chaos` for a few seconds. The same seed chooses the same faults.
+describe('chaos', () => {
   const seed = String(SEED);
   const children = new Set<ChildProcess>();
   let library: CompiledLibrary;
@@ -43,7 +45,7 @@ describe('under faults', () => {
     library = await compileLibrary();
   });
   afterAll(async () => {
-    // Those of a test that timed out.
+    // Kill the processes of a test that timed out.
     for (const child of children) child.kill();
     await library.remove();
   });
@@ -67,7 +69,7 @@ describe('under faults', () => {
       children.add(child);
     });
 
-  // The short form runs Redis, two other subjects that the seed draws, and one control, which must be found guilty.
+  // The short form runs Redis, two other subjects chosen by the seed, and one control, which must be found guilty.
   const others = fc.sample(fc.shuffledSubarray(OTHER_SUBJECTS, { minLength: OTHER_SUBJECTS.length }), {
     numRuns: 1,
     seed: SEED,
@@ -76,7 +78,7 @@ describe('under faults', () => {
   const rounds = pairs([...tried, ...CONTROLS.slice(0, exploration(1, CONTROLS.length))]);
 
   it.each(rounds)(
-    'our locks keep their promises, and controls are found guilty: %s, %s',
+    'finds no violation in our locks, and finds controls guilty: %s, %s',
     async (...subjects) => {
       console.info(`Seed ${seed}`);
       const runs = await Promise.all(subjects.map((subject) => run(subject)));
@@ -91,7 +93,7 @@ describe('under faults', () => {
   );
 });
 
-/** Two at a time, which is what the machine can run. */
+/** Groups the list into pairs, because the machine can run two at a time. */
 function pairs(list: readonly string[]): string[][] {
   return list.flatMap((_, index) => (index % 2 === 0 ? [list.slice(index, index + 2)] : []));
 }

@@ -5,7 +5,7 @@ interface Checker {
   readonly violations: readonly { readonly rule: string }[];
 }
 
-// Plain JavaScript without types, as the programs are.
+// Plain JavaScript without types, like the programs.
 const CHECKER: string = '../../chaos/judge/checker.mjs';
 
 let Checker: new (subject: object) => Checker;
@@ -13,7 +13,7 @@ beforeAll(async () => {
   ({ Checker } = (await import(CHECKER)) as { Checker: typeof Checker });
 });
 
-describe('the rule that no write is accepted after a later holder', () => {
+describe('rule: no stale writes', () => {
   /** `w1` writes after `w2` has entered. */
   function judged(token: string | null, held: boolean, later = token && '2', { allows = {}, isPaused = false } = {}) {
     const checker = new Checker({ fair: false, allows, lifetime: 100, recovery: 100 });
@@ -34,45 +34,48 @@ describe('the rule that no write is accepted after a later holder', () => {
     checker.observe({ at: 50, event: 'begin', fault: 'FLUSHALL', of: 'server', target: 'server' });
     checker.observe({ at: 60, event: 'end', fault: 'FLUSHALL' });
     observe(100, 'enter', 'w2', { token: later, held: true, remaining: 50 });
-    // A pause delays what it has checked before.
+    // A pause delays a write until after its check.
     if (!isPaused) observe(105, 'check', 'w1', { held, remaining: held ? 20 : 0, overdue: held ? -20 : 50 });
     observe(110, 'write', 'w1', { held, remaining: held ? 20 : 0, overdue: held ? -20 : 50 });
     return checker.violations.map(({ rule }) => rule);
   }
 
-  it('is broken by a write that is accepted anyway', () => {
+  it('reports a write that is accepted after a later holder entered', () => {
     expect(judged('1', false)).toContain('stale');
     expect(judged('1', true)).toContain('stale');
     expect(judged(null, true)).toContain('stale');
   });
 
-  it('does not expect a lock without tokens to stop a holder that knows of its loss', () => {
+  it('excuses a holder without a token that knows of its loss', () => {
     expect(judged(null, false)).toEqual([]);
   });
 
-  it('does not expect a write without a token to be stopped that a pause has delayed', () => {
+  it('excuses a delayed write only if it has no token', () => {
     expect(judged(null, true, null, { isPaused: true })).toEqual([]);
     expect(judged('1', true, '2', { isPaused: true })).toContain('stale');
   });
 
-  it('does not expect a holder without a token to be stopped where a fault may let two in', () => {
+  it('excuses a write without a token if the fault may cause two holders', () => {
     const allows = { FLUSHALL: ['overlap'] };
     expect(judged(null, true, null, { allows })).not.toContain('stale');
     expect(judged('1', true, '2', { allows })).toContain('stale');
     expect(judged(null, true, null, { allows: { 'CLIENT KILL': ['overlap'] } })).toContain('stale');
   });
 
-  it('does not expect a resource to know of a later holder without a token, such as a limited one', () => {
+  it('excuses a write after a later holder without a token, such as a limited one, if the writer knows of its loss', () => {
     expect(judged('1', false, null)).toEqual([]);
     expect(judged('1', true, null)).toContain('stale');
   });
 });
 
-describe('the rule that no waiter is overtaken', () => {
-  /** `w2` asks while another caller of its own process has the lock. Then `w3` asks, and enters first. */
+describe('rule: no waiter is overtaken', () => {
+  /**
+   * `w2` makes a request while another caller of its own process has the lock. Then `w3` makes a request, and enters
+   * first.
+   */
   function judged(
     fair: boolean | 'processes' | 'cohorts',
-    { otherLeaves = 0, askedLater = 600, fault = {}, wait = 1_000 },
+    { otherLeaves = 0, laterAt = 600, fault = {}, wait = 1_000 },
   ) {
     const checker = new Checker({ fair, allows: {}, lifetime: 100, recovery: 100, settle: 50 });
     const observe = (at: number, event: string, worker: string, more: object = {}) => {
@@ -83,18 +86,21 @@ describe('the rule that no waiter is overtaken', () => {
     observe(1, 'sent', 'w2');
     checker.observe({ at: 2, event: 'begin', ...fault });
     observe(otherLeaves, 'failed', 'other', { op: 'w2/1.1.1', code: 'ABORTED' });
-    observe(askedLater, 'attempt', 'w3');
-    observe(askedLater + 1, 'enter', 'w3', { accepted: true, token: null, held: true, remaining: 50 });
+    observe(laterAt, 'attempt', 'w3');
+    observe(laterAt + 1, 'enter', 'w3', { accepted: true, token: null, held: true, remaining: 50 });
     return checker.violations.map(({ rule }) => rule);
   }
   const none = { fault: 'none', of: 'worker', target: 'w9' };
 
-  it.each([true, 'processes'] as const)('is broken by a caller that came half a second later (fair: %s)', (fair) => {
-    expect(judged(fair, { otherLeaves: 3, fault: none })).toEqual(['overtaken']);
-    expect(judged(fair, { otherLeaves: 3, fault: none, askedLater: 400 })).toEqual([]);
-  });
+  it.each([true, 'processes'] as const)(
+    'reports a caller that arrived half a second later but entered first (fair: %s)',
+    (fair) => {
+      expect(judged(fair, { otherLeaves: 3, fault: none })).toEqual(['overtaken']);
+      expect(judged(fair, { otherLeaves: 3, fault: none, laterAt: 400 })).toEqual([]);
+    },
+  );
 
-  it('lets each waiter be overtaken by one cohort of each other process, where there are cohorts', () => {
+  it('allows one cohort of each other process to overtake a waiter if the subject has cohorts', () => {
     const entered = (fair: boolean | 'cohorts', entries: readonly (readonly [at: number, worker: string])[]) => {
       const checker = new Checker({ fair, allows: {}, lifetime: 100, recovery: 100 });
       const observe = (at: number, event: string, op: string, more: object = {}) => {
@@ -119,19 +125,19 @@ describe('the rule that no waiter is overtaken', () => {
     expect(entered('cohorts', cohort)).toEqual([]);
     expect(entered('cohorts', [...cohort, [812, 'w3'], [815, 'w3']])).toEqual([]);
     expect(entered(true, cohort)).toHaveLength(3);
-    // A second cohort of the same process: after another process, or later than a cohort lets callers in.
+    // A second cohort of the same process: after another process, or later than a cohort may admit callers.
     expect(entered('cohorts', [...cohort, [812, 'w3'], [815, 'w2']])).toEqual(['overtaken']);
     expect(entered('cohorts', [...cohort, [950, 'w2']])).toEqual(['overtaken']);
   });
 
-  it('counts one place in the queue for each process, where that is so', () => {
+  it('counts one place in the queue for each process if the subject does', () => {
     expect(judged(true, { otherLeaves: 300, fault: none })).toEqual(['overtaken']);
     expect(judged('processes', { otherLeaves: 300, fault: none })).toEqual([]);
   });
 
-  it('lets readers of one process that wait together enter together, where the process has one place', () => {
-    /** `w1` has a reader in the queue before the writer of `w2`, and another reader that comes long after it. */
-    const readers = (fair: boolean | 'processes', secondAsks: number, entering: readonly string[]) => {
+  it('allows waiting readers of one process to enter together if each process has one place', () => {
+    /** `w1` has a reader in the queue before the writer of `w2`, and another reader that arrives long after it. */
+    const readers = (fair: boolean | 'processes', secondStart: number, entering: readonly string[]) => {
       const checker = new Checker({ fair, allows: {}, lifetime: 100, recovery: 100 });
       const observe = (at: number, event: string, op: string, more: object = {}) => {
         checker.observe({ at, event, op, key: 'a', ...more });
@@ -142,7 +148,7 @@ describe('the rule that no waiter is overtaken', () => {
         [1, 'sent', 'w1/1.0.1', 'shared'],
         [10, 'attempt', 'w2/1.0.1', 'exclusive'],
         [11, 'sent', 'w2/1.0.1', 'exclusive'],
-        [secondAsks, 'attempt', 'w1/1.1.1', 'shared'],
+        [secondStart, 'attempt', 'w1/1.1.1', 'shared'],
       ];
       const enter = entering.map((op, index) => [800 + index, 'enter', op, 'shared'] as const);
       const entries = [...begin, ...enter].sort(([one], [other]) => one - other);
@@ -153,22 +159,22 @@ describe('the rule that no waiter is overtaken', () => {
     expect(readers('processes', 700, inOrder)).toEqual([]);
     expect(readers('processes', 700, inOrder.toReversed())).toEqual([]);
     expect(readers(true, 700, inOrder)).toEqual(['overtaken']);
-    // A reader that asks after the first of them entered waits behind the writer.
+    // A reader that arrives after the first of them entered waits behind the writer.
     expect(readers('processes', 800.5, inOrder)).toEqual(['overtaken']);
   });
 
-  it('gives no place in the queue to a caller that does not wait', () => {
+  it('ignores a caller that does not wait', () => {
     expect(judged(true, { otherLeaves: 3, fault: none, wait: 0 })).toEqual([]);
   });
 
-  it('is not judged while a fault affects the waiter', () => {
+  it('does not apply while a fault affects the waiter', () => {
     expect(judged(true, { otherLeaves: 3, fault: { ...none, target: 'w2' } })).toEqual([]);
     expect(judged(true, { otherLeaves: 3, fault: { ...none, of: 'server' } })).toEqual([]);
   });
 });
 
-describe('the rule that tokens grow', () => {
-  /** Callers that asked together and hold one after the other, or together if they read. */
+describe('rule: tokens grow', () => {
+  /** Callers that start together and hold the lock one after the other, or at the same time if they are readers. */
   function together(...holders: readonly { readonly token: string; readonly mode?: 'shared' }[]) {
     const callers = holders.map((holder, index) => ({ name: `w1/1.${index}.1`, holder, start: 10 + 10 * index }));
     const attempts = callers.map(({ name, holder }): Entry => [0, 'attempt', name, holder]);
@@ -180,23 +186,23 @@ describe('the rule that tokens grow', () => {
     return judged([...attempts, ...sections]);
   }
 
-  it('is broken by the same token twice, even if nobody had entered when both asked', async () => {
+  it('reports a repeated token, even if both callers started before either entered', async () => {
     expect((await together({ token: '7' }, { token: '7' })).violations).toEqual(['token']);
     expect((await together({ token: '7', mode: 'shared' }, { token: '7' })).violations).toEqual(['token']);
   });
 
-  it('is broken by a smaller token', async () => {
+  it('reports a smaller token', async () => {
     expect((await together({ token: '7' }, { token: '6' })).violations).toEqual(['token']);
     expect((await together({ token: '7' }, { token: '6', mode: 'shared' })).violations).toEqual(['token']);
   });
 
-  it('is kept by growing tokens, and by readers that share tokens or enter in any order', async () => {
+  it('accepts growing tokens, and readers that share tokens or enter in any order', async () => {
     expect((await together({ token: '7' }, { token: '8' }, { token: '10' })).violations).toEqual([]);
     const readers = ['8', '8', '7', '9'].map((token) => ({ token, mode: 'shared' as const }));
     expect((await together({ token: '6' }, ...readers, { token: '10' })).violations).toEqual([]);
   });
 
-  it('is broken by a caller that asks after others have entered and is refused', async () => {
+  it('reports a smaller token of a caller that started after another entered, even if it is refused', async () => {
     const { violations } = await judged([
       [0, 'attempt', 'w1/1.0.1'],
       [1, 'enter', 'w1/1.0.1', { ...HELD, token: '7' }],
@@ -208,7 +214,7 @@ describe('the rule that tokens grow', () => {
   });
 });
 
-describe('the time to recover from a fault', () => {
+describe('recovery time', () => {
   const section = (at: number, key: string, token: number): readonly Entry[] => {
     const about = { key, token: String(token) };
     const caller = `w1/1.0.${at}`;
@@ -236,7 +242,7 @@ describe('the time to recover from a fault', () => {
     expect(recoveries).toEqual([70]);
   });
 
-  it('is not known when another fault or the end of the round comes before', async () => {
+  it('is unknown if another fault or the end of the round comes first', async () => {
     const next: Entry = [50, 'begin', undefined, { fault: 'none', of: 'server' }];
     expect((await judged([...fault, ...section(40, 'a', 2), next, ...section(99, 'b', 2)])).recoveries[0]).toBe(
       undefined,

@@ -1,4 +1,4 @@
-// Plain JavaScript without types, as the programs are.
+// Plain JavaScript without types, like the programs.
 const FAULTS: string = '../../chaos/faults/index.mjs';
 
 interface Process {
@@ -11,7 +11,7 @@ interface Section {
   readonly never?: string;
 }
 
-/** A fleet and a server that write down what is asked of them. `left` answers how many sessions a port still has. */
+/** A fleet and a server that record the calls they receive. `left` returns how many sessions a port still has. */
 function recorded(left: (port: number) => number = () => 0) {
   const log: string[] = [];
   const records: object[] = [];
@@ -79,13 +79,13 @@ async function begin(name: string, context: object) {
   await (await load(name)).begin(context);
 }
 
-describe('the fault that kills waiters', () => {
+describe('fault: waiters killed', () => {
   const events = [
     ...['hold w2 held:w1', 'start', 'add w1/x1', 'add w1/x2', 'add w1'],
     ...['kill w1/x1', 'kill w1/x2', 'letGo w2', 'remove'],
   ];
 
-  it('records that the server has ended the sessions of all of them, while the lock is still held', async () => {
+  it('records that the server ended all their sessions while the lock is still held', async () => {
     const { log, records, context } = recorded();
     await begin('waiters killed', context);
     expect(log).toEqual(events);
@@ -95,7 +95,7 @@ describe('the fault that kills waiters', () => {
     ]);
   });
 
-  it('records the sessions that the server keeps for longer than it may', async () => {
+  it('records sessions that the server keeps for too long', async () => {
     const { log, records, context } = recorded((port) => (port === 2 ? 3 : 0));
     const startedAt = performance.now();
     await begin('waiters killed', context);
@@ -108,8 +108,8 @@ describe('the fault that kills waiters', () => {
   });
 });
 
-describe('the fault that cancels statements', () => {
-  it('cancels at releases, and asks for the lock when nobody holds it', async () => {
+describe('fault: statements cancelled', () => {
+  it('cancels at releases, and acquires the lock once it is free', async () => {
     const { log, context } = recorded();
     await begin('statements cancelled', context);
     const [races, end] = [log.slice(0, log.indexOf('drain')), log.slice(log.indexOf('drain'))];
@@ -118,18 +118,18 @@ describe('the fault that cancels statements', () => {
   });
 });
 
-describe('a switchover', () => {
+describe('fault: switchover', () => {
   const competition = [...['w1 leads to 7', 'w2 leads to 7', 'w1 is reset', 'add w1', 'letGo w2'], ...['replace']];
 
   it.each([
     ['graceful switchover', ['hold w2 switched:w1', 'read-only'], ['promote', ...competition]],
     ['cut-off standby promoted', ['cut off', 'hold w2 switched:w1'], ['kill', 'promote', ...competition]],
-  ])('begins when its locks are lost, and lets another worker compete: %s', async (name, prepared, begun) => {
+  ])('begins when its locks are lost, and makes another worker compete: %s', async (name, prepared, rest) => {
     const { log, context } = recorded();
     const fault = await load(name);
     await fault.prepare?.(context);
     expect(log).toEqual(prepared);
     await fault.begin(context);
-    expect(log.slice(prepared.length)).toEqual(begun);
+    expect(log.slice(prepared.length)).toEqual(rest);
   });
 });

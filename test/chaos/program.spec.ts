@@ -19,8 +19,8 @@ function run(...args: readonly string[]) {
   return { status, stdout, stderr };
 }
 
-describe('the program', () => {
-  it('refuses an unknown fault before it starts anything', () => {
+describe('chaos program', () => {
+  it('rejects an unknown fault before it starts anything', () => {
     const { status, stdout, stderr } = run('--provider', 'redis', '--fault', 'worker paused', '--fault', 'earthquake');
     expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
     expect(stderr).toContain('redis has no fault "earthquake". Use one of: worker killed, worker paused');
@@ -33,14 +33,14 @@ describe('the program', () => {
     expect(stderr).toMatch(/^Unknown option '--providers'[^]*usage: npm run chaos/);
   });
 
-  describe('judges a history', () => {
+  describe('--judge', () => {
     let folder: string;
     beforeAll(async () => {
       folder = await mkdtemp(join(tmpdir(), 'lock-chaos-'));
     });
     afterAll(() => rm(folder, { recursive: true }));
 
-    /** Sections of one caller, one after the other. In a broken history, another caller enters each of them. */
+    /** Sequential sections of one caller. In a broken history, another caller enters each of them. */
     async function history(name: string, head: readonly object[], isBroken: boolean) {
       const sections = Array.from({ length: 50 }, (_, index) => {
         const about = (worker: string) => ({ op: `${worker}/1.0.${index}`, key: 'a', mode: 'exclusive', token: null });
@@ -64,7 +64,7 @@ describe('the program', () => {
     }
     const head = { at: 0, event: 'head', subject: 'memory', seed: '7', commit: 'abc' };
 
-    it('of the subject that its head names, and keeps it', async () => {
+    it('judges a history of the subject named in its head, and names its file if it is broken', async () => {
       const good = await history('good', [head], false);
       expect(run('--judge', good)).toMatchObject({ status: 0, stdout: expect.stringContaining('### memory') });
       const bad = await history('bad', [head], true);
@@ -72,7 +72,7 @@ describe('the program', () => {
       await expect(Promise.all([readFile(good), readFile(bad)])).resolves.toHaveLength(2);
     });
 
-    it('without a head, of the subject that --provider names', async () => {
+    it('judges a history without a head as the subject named with --provider', async () => {
       const old = await history('old', [], false);
       expect(run('--judge', old)).toMatchObject({ status: 2, stderr: expect.stringContaining('--provider') });
       expect(run('--judge', old, '--provider', 'zookeeper')).toMatchObject({
@@ -85,13 +85,13 @@ describe('the program', () => {
 
 const CHAOS = fileURLToPath(new URL('../../chaos/', import.meta.url));
 
-describe('a worker', () => {
+describe('chaos worker', () => {
   it('exits when its coordinator dies during the drain', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'lock-chaos-'));
     const path = join(folder, 'resource.sock');
     const resource = fork(join(CHAOS, 'judge/resource.mjs'), [path, join(folder, 'history.jsonl')], { execArgv: [] });
     await once(resource, 'message');
-    // Its client reconnects forever, as those of most providers do.
+    // Its client reconnects forever, as most providers' clients do.
     const settings = { subject: 'naive', ports: [1], resource: path, worker: 'w1/1', seed: '1', clients: 0, keys: [] };
     const worker = fork(join(CHAOS, 'fleet/worker.mjs'), [JSON.stringify(settings)], {
       execArgv: ['--import', join(CHAOS, 'typescript.mjs')],
@@ -102,7 +102,7 @@ describe('a worker', () => {
       worker.send({ type: 'drain' });
       await once(worker, 'message');
       worker.disconnect();
-      // Bounded, so that a worker that stays does not outlive the test.
+      // Bounded, so that a stuck worker doesn't outlive the test.
       expect(await Promise.race([ended, sleep(40_000)])).toEqual([0, null]);
     } finally {
       worker.kill('SIGKILL');
@@ -112,7 +112,7 @@ describe('a worker', () => {
   });
 });
 
-// Plain JavaScript without types, as the programs are.
+// Plain JavaScript without types, like the programs.
 const REPORT: string = '../../chaos/report.mjs';
 const CHECKER: string = '../../chaos/judge/checker.mjs';
 const SUBJECTS: string = '../../chaos/subjects/index.mjs';
@@ -124,21 +124,21 @@ async function isAsExpected(control: readonly string[] | undefined, broken: read
   return report.isAsExpected({ subject: { control }, verdict: { violations, counts: { sections } } });
 }
 
-describe('a run is as expected', () => {
-  it('when a provider breaks no rule, in enough sections', async () => {
+describe('expected results', () => {
+  it('expects a provider to break no rule, in enough sections', async () => {
     expect(await isAsExpected(undefined, [])).toBe(true);
     expect(await isAsExpected(undefined, [], 49)).toBe(false);
     expect(await isAsExpected(undefined, ['leak'])).toBe(false);
   });
 
-  it('when a control breaks all the rules that it is known to break', async () => {
+  it('expects a control to break all the rules that it is known to break', async () => {
     expect(await isAsExpected(['overlap', 'stale'], ['stale', 'late', 'overlap'])).toBe(true);
     expect(await isAsExpected(['overlap', 'stale'], ['overlap', 'unexpected'])).toBe(false);
     expect(await isAsExpected(['overlap', 'stale'], [])).toBe(false);
   });
 });
 
-it('a run says what was drawn for its servers', async () => {
+it('prints the random conditions of a run', async () => {
   const report = (await import(REPORT)) as { conditionLines(verdict: object): readonly string[] };
   const { Checker } = (await import(CHECKER)) as { Checker: new (subject: object) => { observe(entry: object): void } };
   const verdict = new Checker({});
@@ -147,42 +147,42 @@ it('a run says what was drawn for its servers', async () => {
   expect(report.conditionLines(verdict)).toEqual([`With sql_mode = 'ANSI_QUOTES,ORACLE'`]);
 });
 
-it('a run says how many cycles were judged', async () => {
+it('prints how many cycles were judged', async () => {
   const report = (await import(REPORT)) as { cycleLines(verdict: object): readonly string[] };
   expect(report.cycleLines({})).toEqual([]);
   const cycles = { refused: 7, calm: 4, ended: 120, together: 2_548, busy: 30 };
   expect(report.cycleLines({ cycles })).toEqual([
-    '7 callers were refused for a cycle, and 30 waited in vain',
-    'No fault concerned 4 of these cycles: they lasted for at least 2548 ms, and had ended at most 120 ms before the refusal',
+    '7 callers were refused because of a cycle, and 30 waited in vain',
+    'No fault affected 4 of these cycles: they lasted for at least 2548 ms and ended at most 120 ms before the refusal',
   ]);
 });
 
-it('a run says when its servers had different data', async () => {
+it('prints when the servers had different data', async () => {
   const report = (await import(REPORT)) as { disagreementLines(verdict: object): readonly string[] };
   const disagreements = [
     { at: 1_000.4, disagreement: ['/lock/a/n is on 2 of 3 servers', '/lock/b/n is on 1 of 3 servers'] },
   ];
   expect(report.disagreementLines({ disagreements: [] })).toEqual([]);
   expect(report.disagreementLines({ disagreements })).toEqual([
-    'The servers disagreed in the quiet before 1000 ms: /lock/a/n is on 2 of 3 servers, and 1 more',
+    'The servers disagreed in the quiet phase before 1000 ms: /lock/a/n is on 2 of 3 servers, and 1 more',
   ]);
 });
 
-it('each subject has only faults that exist', async () => {
+it('lists only existing faults for each subject', async () => {
   const { subjects } = (await import(SUBJECTS)) as { subjects: Record<string, { faults: readonly string[] }> };
   const { faults } = (await import(FAULTS)) as { faults: Map<string, unknown> };
   const named = Object.values(subjects).flatMap((subject) => subject.faults);
   expect(named.filter((name) => !faults.has(name))).toEqual([]);
 });
 
-it('each control names the rules that it breaks', async () => {
+it('lists existing rules for each control', async () => {
   const { subjects } = (await import(SUBJECTS)) as { subjects: Record<string, { control?: readonly string[] }> };
   expect(subjects['naive']?.control).toEqual(['overlap', 'stale']);
   expect(subjects['naive-deadlock']?.control).toEqual(['false-alarm']);
   expect(subjects['redlock-package']?.control).toEqual(['late']);
 });
 
-it('the history records how long an event loop was blocked', async () => {
+it('records how long an event loop was blocked', async () => {
   const { faults } = (await import(FAULTS)) as { faults: Map<string, { end?: unknown }> };
   expect(faults.get('event loop blocked')?.end).toBeInstanceOf(Function);
 });
@@ -193,7 +193,7 @@ interface Result {
   readonly faults: readonly object[];
 }
 
-describe('the result of a run', () => {
+describe('result of a run', () => {
   const fault = { name: 'worker paused', sections: 10, overstays: 1, refused: 2, violations: 1 };
   const verdict = {
     counts: { sections: 30, overstays: 2, refused: 4 },
@@ -202,7 +202,7 @@ describe('the result of a run', () => {
     excused: [{ under: 'worker paused' }, { under: 'no fault' }],
   };
 
-  it('is counted by fault, by rule and in total', async () => {
+  it('is counted by fault, by rule, and in total', async () => {
     const { summarize } = (await import(REPORT)) as { summarize(verdict: object): Result };
     expect(summarize(verdict)).toEqual({
       total: { faults: 3, sections: 30, overstays: 2, documented: 2, refused: 4, violations: 3 },
@@ -223,7 +223,7 @@ describe('the result of a run', () => {
     });
   });
 
-  it('is a table with one row for each fault, and one for all', async () => {
+  it('is a table with one row for each fault, and one for the total', async () => {
     const report = (await import(REPORT)) as { summarize(verdict: object): Result; faultTable(result: Result): string };
     const rows = report.faultTable(report.summarize(verdict)).split('\n');
     expect(rows[2]).toBe('| worker paused | 3 | 30 | 3 | 1 | 6 | 3 | 100 / 100 |');

@@ -7,16 +7,16 @@ async function violations(...history: readonly Entry[]) {
   return (await judged(history)).violations;
 }
 
-describe('the rule that waiters of a free key are served', () => {
-  // The longest fault, and then the documented time.
+describe('rule: waiters of a free key are served', () => {
+  // The longest fault, followed by the documented time.
   const limit = 8_000 + 100;
   const gaveUp = (at: number): Entry => [at, 'failed', 'w1/1.0.1', { code: 'LOCK_BUSY' }];
 
-  it('is broken by a caller that waits in vain while nobody enters', async () => {
+  it('reports a caller that waits in vain while no other enters', async () => {
     expect(await violations(attempt, gaveUp(limit + 1))).toEqual(['stuck']);
   });
 
-  it('is kept by a caller that gives up earlier, or after others have entered', async () => {
+  it('accepts a caller that gives up earlier, or after others have entered', async () => {
     const other: readonly Entry[] = [
       [5_000, 'attempt', 'w2/1.0.1'],
       [5_001, 'enter', 'w2/1.0.1', HELD],
@@ -26,23 +26,23 @@ describe('the rule that waiters of a free key are served', () => {
   });
 });
 
-it('an outcome that its situation excludes is not expected', async () => {
+it('reports an error that the situation excludes', async () => {
   const failed = (code: string): Entry => [10, 'failed', 'w1/1.0.1', { code, never: 'LOCK_BUSY' }];
   expect(await violations(attempt, failed('LOCK_BUSY'))).toEqual(['unexpected']);
   expect(await violations(attempt, failed('LOCK_UNAVAILABLE'))).toEqual([]);
 });
 
-describe('the rule that nothing remains', () => {
-  it('is broken by what the coordinator reports', async () => {
+describe('rule: nothing is left behind', () => {
+  it('reports leaks found by the coordinator', async () => {
     expect(await violations([0, 'violation', undefined, { rule: 'leak', what: 'a key' }])).toEqual(['leak']);
   });
 
-  it('is kept by a caller that releases', async () => {
+  it('accepts a caller that releases', async () => {
     expect(await violations(...entered, [11, 'done', 'w1/1.0.1', { result: 'released' }])).toEqual([]);
   });
 });
 
-describe('the rule that the server ends the sessions of a dead process', () => {
+describe('rule: the server ends the sessions of a dead process', () => {
   async function judgedAt(at: number, sessions: number) {
     const history: readonly Entry[] = [
       [1_000, 'gone', undefined, { worker: 'w1/x1/1' }],
@@ -51,24 +51,24 @@ describe('the rule that the server ends the sessions of a dead process', () => {
     return (await judged(history, { sessionsEndWithin: 5_000 })).violations;
   }
 
-  it('is broken by sessions that are left after the documented time', async () => {
+  it('reports sessions left after the documented time', async () => {
     expect(await judgedAt(6_001, 1)).toEqual(['sessions']);
   });
 
-  it('is kept by sessions that end in time, or have ended', async () => {
+  it('accepts sessions that end in time, or have already ended', async () => {
     expect(await judgedAt(6_000, 2)).toEqual([]);
     expect(await judgedAt(6_001, 0)).toEqual([]);
   });
 });
 
-describe('the rule that no lock is held for longer than its lease', () => {
+describe('rule: no lock is held past its lease', () => {
   const claims = (overdue: number): Entry => [20, 'check', 'w1/1.0.1', { ...HELD, overdue }];
 
-  it('is broken by a claim after the confirmed time is over', async () => {
+  it('reports a claim after the end of the confirmed time', async () => {
     expect(await violations(...entered, claims(21))).toEqual(['late']);
   });
 
-  it('allows for rounding, and is kept by a holder that knows of its loss', async () => {
+  it('allows for rounding, and accepts a holder that knows of its loss', async () => {
     expect(await violations(...entered, claims(20))).toEqual([]);
     expect(
       await violations(...entered, [20, 'check', 'w1/1.0.1', { held: false, remaining: 0, overdue: 500 }]),
@@ -76,29 +76,29 @@ describe('the rule that no lock is held for longer than its lease', () => {
   });
 });
 
-describe('the rule that a release has a documented outcome', () => {
+describe('rule: releases have a documented result', () => {
   const ends = (result: string): Entry => [20, 'done', 'w1/1.0.1', { result }];
 
-  it('is broken by any other answer', async () => {
+  it('reports any other result', async () => {
     expect(await violations(...entered, ends('not-held'))).toEqual(['release']);
   });
 
-  it('is kept by each of the three', async () => {
+  it('accepts each of the three results', async () => {
     for (const result of ['released', 'lost', 'pending'])
       expect(await violations(...entered, ends(result))).toEqual([]);
   });
 });
 
-describe('the rule that the signal and the release agree', () => {
+describe('rule: signal and release agree', () => {
   const ends = (last: typeof HELD, end: object) =>
     violations(...entered, [20, 'leave', 'w1/1.0.1', last], [21, 'done', 'w1/1.0.1', end]);
 
-  it('is broken by a signal that misses a loss which its holder found, and by a signal without a loss', async () => {
+  it('reports a signal that misses a loss found by the holder, and a signal without a loss', async () => {
     expect(await ends(OVER, { result: 'lost', signaled: false })).toEqual(['signal']);
     expect(await ends(HELD, { result: 'released', signaled: true })).toEqual(['signal']);
   });
 
-  it('is kept by a signal that reports the loss, by a loss that only the release finds, and by a lock without a signal', async () => {
+  it('accepts a signaled loss, a loss that only the release finds, and a lock without a signal', async () => {
     expect(await ends(OVER, { result: 'lost', signaled: true })).toEqual([]);
     expect(await ends(HELD, { result: 'lost', signaled: false })).toEqual([]);
     expect(await ends(HELD, { result: 'released', signaled: false })).toEqual([]);
@@ -106,7 +106,7 @@ describe('the rule that the signal and the release agree', () => {
   });
 });
 
-describe('the rule that nobody releases the lock of somebody else', () => {
+describe('rule: no caller releases the lock of another', () => {
   const ends = (result: string, subject: object = {}) =>
     judged(
       [
@@ -121,17 +121,17 @@ describe('the rule that nobody releases the lock of somebody else', () => {
       subject,
     );
 
-  it('is broken by a paused holder that releases successfully after a later holder entered', async () => {
+  it('reports a paused holder that releases successfully after a later holder entered', async () => {
     expect((await ends('released')).violations).toEqual(['release']);
   });
 
-  it('is kept by a holder that lost the lock, and given up where two holders are documented', async () => {
+  it('accepts a holder that lost the lock, and is waived if two holders are documented', async () => {
     expect((await ends('lost')).violations).toEqual([]);
     expect((await ends('pending')).violations).toEqual([]);
     expect((await ends('released', { allows: { pause: ['overlap'] } })).violations).toEqual([]);
   });
 
-  it('is kept by a holder that left before the other entered', async () => {
+  it('accepts a holder that left before the other entered', async () => {
     const { violations } = await judged([
       [0, 'attempt', 'w1/1.0.1'],
       [10, 'enter', 'w1/1.0.1', HELD],
@@ -144,14 +144,14 @@ describe('the rule that nobody releases the lock of somebody else', () => {
   });
 });
 
-describe('the rule that errors are documented', () => {
+describe('rule: errors are documented', () => {
   const fails = (more: object): Entry => [20, 'failed', 'w1/1.0.1', more];
 
-  it('is broken by any other', async () => {
+  it('reports any other error', async () => {
     expect(await violations(attempt, fails({ code: 'TypeError', unexpected: 'TypeError' }))).toEqual(['unexpected']);
   });
 
-  it('is kept by documented ones', async () => {
+  it('accepts documented errors', async () => {
     expect(await violations(attempt, fails({ code: 'LOCK_UNAVAILABLE' }))).toEqual([]);
   });
 });
@@ -161,7 +161,7 @@ const attempts: readonly Entry[] = [
   [1, 'attempt', 'w2/1.0.1'],
 ];
 
-describe('the rule that no two holders are inside', () => {
+describe('rule: no two holders are inside', () => {
   const inside = (entersAt: number, ...modes: readonly string[]) =>
     judged([
       [0, 'attempt', 'w1/1.0.1', { mode: modes[0] }],
@@ -172,13 +172,13 @@ describe('the rule that no two holders are inside', () => {
       [entersAt, 'enter', 'w2/1.0.1', { ...HELD, mode: modes[1] }],
     ]);
 
-  it('is broken by a caller that enters while a writer claims to hold, and by a writer that enters while a reader does', async () => {
+  it('reports a caller that enters during the claim of a writer, and a writer that enters during the claim of a reader', async () => {
     expect((await inside(59, 'exclusive', 'exclusive')).violations).toEqual(['overlap']);
     expect((await inside(59, 'exclusive', 'shared')).violations).toEqual(['overlap']);
     expect((await inside(59, 'shared', 'exclusive')).violations).toEqual(['overlap']);
   });
 
-  it('is kept by a caller that enters after the claim, and by readers', async () => {
+  it('accepts a caller that enters after the claim, and concurrent readers', async () => {
     expect((await inside(60, 'exclusive', 'exclusive')).violations).toEqual([]);
     expect((await inside(20, 'shared', 'shared')).violations).toEqual([]);
   });
@@ -188,19 +188,19 @@ describe('a claim', () => {
   const entersAt = (time: number) =>
     judged([
       ...attempts,
-      // Recorded long after it was sent: the resource is busy.
+      // Recorded long after it was sent, because the resource is busy.
       [30, 'sent', 'w1/1.0.1'],
       [31, 'enter', 'w1/1.0.1', HELD],
       [time, 'enter', 'w2/1.0.1', HELD],
     ]);
 
-  it('counts from the last record that the caller has waited for', async () => {
+  it('counts from the last record that the caller waited for', async () => {
     expect((await entersAt(50)).violations).toEqual([]);
     expect((await entersAt(49)).violations).toEqual(['overlap']);
   });
 });
 
-describe('a caller that was paused before it entered, and then finds that it lost the lock', () => {
+describe('a caller that was paused before it entered, and then finds the lock lost', () => {
   const enters = (token: string | null) =>
     judged([
       ...attempts,
@@ -210,7 +210,7 @@ describe('a caller that was paused before it entered, and then finds that it los
       [321, 'done', 'w2/1.0.1', { result: 'released' }],
     ]);
 
-  it('proves nothing without a token, because it may have held before', async () => {
+  it('proves nothing without a token, because it may have held the lock earlier', async () => {
     expect((await enters(null)).violations).toEqual([]);
   });
 
@@ -219,7 +219,7 @@ describe('a caller that was paused before it entered, and then finds that it los
   });
 });
 
-describe('the rule that nobody claims the lock after a later holder has entered', () => {
+describe('rule: no caller claims the lock after a later holder has entered', () => {
   /** `w1` was granted the lock first, but was paused and enters after `w2`. */
   const refused = (first: object, then: object): readonly Entry[] => [
     ...attempts,
@@ -228,16 +228,16 @@ describe('the rule that nobody claims the lock after a later holder has entered'
     [311, 'check', 'w1/1.0.1', { ...then, token: '1' }],
   ];
 
-  it('is broken by a caller that is refused and still claims to hold', async () => {
+  it('reports a caller that is refused and still claims to hold the lock', async () => {
     expect((await judged(refused(HELD, HELD))).violations).toEqual(['overlap']);
   });
 
-  it('is kept by a caller that finds at its next check that it lost the lock', async () => {
+  it('accepts a caller that finds the lock lost at its next check', async () => {
     expect((await judged(refused(HELD, OVER))).violations).toEqual([]);
     expect((await judged(refused(OVER, OVER))).violations).toEqual([]);
   });
 
-  it('is given up where two holders are documented', async () => {
+  it('is waived if two holders are documented', async () => {
     const fault: Entry = [0, 'begin', undefined, { fault: 'data lost', of: 'server' }];
     const { violations, excused } = await judged([fault, ...refused(HELD, HELD)], {
       allows: { 'data lost': ['overlap'] },
@@ -246,14 +246,14 @@ describe('the rule that nobody claims the lock after a later holder has entered'
   });
 });
 
-describe('two holders that are documented under a fault', () => {
-  /** Each of them believes to hold until `until`; the second one enters at 200. */
-  function both({ firstAsks = 0, until = 250, fault = {}, subject = {} }) {
+describe('two holders, documented under a fault', () => {
+  /** Each holder believes it holds the lock until `until`; the second one enters at 200. */
+  function both({ firstStart = 0, until = 250, fault = {}, subject = {} }) {
     const history: readonly Entry[] = [
-      [firstAsks, 'attempt', 'w1/1.0.1'],
+      [firstStart, 'attempt', 'w1/1.0.1'],
       [100, 'begin', undefined, { fault: 'data lost', of: 'server', ...fault }],
       [120, 'end'],
-      [firstAsks + 1, 'enter', 'w1/1.0.1', { ...HELD, remaining: 300 }],
+      [firstStart + 1, 'enter', 'w1/1.0.1', { ...HELD, remaining: 300 }],
       [190, 'attempt', 'w2/1.0.1'],
       [200, 'enter', 'w2/1.0.1', HELD],
       [until, 'check', 'w1/1.0.1', HELD],
@@ -266,19 +266,19 @@ describe('two holders that are documented under a fault', () => {
     expect(await both({})).toMatchObject({ violations: [], excused: ['overlap', 'overlap'] });
   });
 
-  it('are not excused when it had time to notice', async () => {
+  it('are not excused if that holder had time to notice', async () => {
     expect((await both({ until: 310 })).violations).toEqual(['overlap']);
   });
 
-  it('are not excused when that holder asked after the fault', async () => {
-    expect((await both({ firstAsks: 130 })).violations).toEqual(['overlap', 'overlap']);
-    expect((await both({ firstAsks: 130, fault: { settle: 20 } })).violations).toEqual([]);
-    expect((await both({ firstAsks: 130, subject: { settle: 20 } })).violations).toEqual([]);
+  it('are not excused if that holder started after the fault', async () => {
+    expect((await both({ firstStart: 130 })).violations).toEqual(['overlap', 'overlap']);
+    expect((await both({ firstStart: 130, fault: { settle: 20 } })).violations).toEqual([]);
+    expect((await both({ firstStart: 130, subject: { settle: 20 } })).violations).toEqual([]);
   });
 });
 
 it.each(['redis', 'redis-cluster', 'redis-sentinel', 'redlock', 'failover', 'memcached'])(
-  'a holder on %s must notice its loss within a lease',
+  'requires a holder on %s to notice its loss within a lease',
   async (name) => {
     const { noticedWithin, lifetime } = (await import(`../../chaos/subjects/${name}.mjs`)) as Record<string, number>;
     expect(noticedWithin).toBe(lifetime);
@@ -301,8 +301,8 @@ const check = (at: number, worker: number, token: string, claim: object = HELD):
   { ...claim, ...limited(), token },
 ];
 
-describe('the rule that limited holders take no more than the limit', () => {
-  it('is kept up to the limit', async () => {
+describe('rule: limited holders stay within the limit', () => {
+  it('accepts holders up to the limit', async () => {
     const history = [
       ...limitedAttempts(1, 2),
       enter(10, 1, '1'),
@@ -313,7 +313,7 @@ describe('the rule that limited holders take no more than the limit', () => {
     expect((await judged(history)).violations).toEqual([]);
   });
 
-  it('is broken by one more, if all of them claim to hold', async () => {
+  it('reports one more holder if all of them claim to hold the lock', async () => {
     const history = [
       ...limitedAttempts(1, 1, 2),
       enter(10, 1, '1'),
@@ -324,7 +324,7 @@ describe('the rule that limited holders take no more than the limit', () => {
     expect((await judged([...history, enter(20, 3, '3')])).violations).toEqual(['limit']);
   });
 
-  it('is kept by one more after a claim has ended, unless that holder still claims later', async () => {
+  it('accepts one more holder after a claim has ended, unless that holder claims again later', async () => {
     const history = [
       ...limitedAttempts(2, 2),
       enter(10, 1, '1'),
@@ -333,17 +333,17 @@ describe('the rule that limited holders take no more than the limit', () => {
       check(301, 2, '2'),
     ];
     expect((await judged([...history, check(310, 1, '1', OVER)])).violations).toEqual([]);
-    // A claim counts from the record before it, since it was surely sent after that.
+    // A claim counts from the record before it, since it was certainly sent after that.
     expect((await judged([...history, check(310, 1, '1'), check(311, 1, '1')])).violations).toEqual(['limit']);
   });
 
-  it('says nothing of a caller that finds after its entry that it holds nothing', async () => {
+  it('ignores a caller that finds after its entry that it no longer holds the lock', async () => {
     const history = [...limitedAttempts(2, 2), enter(10, 1, '1'), check(11, 1, '1'), enter(12, 2, '2', OVER)];
     expect((await judged(history)).violations).toEqual([]);
   });
 });
 
-it('limited holders exclude readers and writers', async () => {
+it('reports limited holders together with readers or writers', async () => {
   for (const mode of ['shared', 'exclusive']) {
     const { violations } = await judged([
       ...limitedAttempts(1),
@@ -356,7 +356,7 @@ it('limited holders exclude readers and writers', async () => {
   }
 });
 
-describe('the order of limited holders', () => {
+describe('rule: limited waiters are not overtaken', () => {
   const passed = (first: string, second: string) =>
     judged(
       [
@@ -370,21 +370,21 @@ describe('the order of limited holders', () => {
       { fair: true },
     );
 
-  it('is that of their tokens: those that are granted together enter in any order', async () => {
+  it('accepts limited holders in any order of entry if their tokens are in order of arrival', async () => {
     expect((await passed('1', '2')).violations).toEqual([]);
   });
 
-  it('is broken by one that came later and was granted first', async () => {
+  it('reports a limited holder that arrived later and was granted first', async () => {
     expect((await passed('2', '1')).violations).toEqual(['overtaken']);
   });
 });
 
-it('the rule that tokens grow is broken by a token that another limited holder has', async () => {
+it('reports a token that another limited holder already has', async () => {
   const history = [...limitedAttempts(1, 1), enter(10, 1, '7'), check(11, 1, '7'), enter(20, 2, '7')];
   expect((await judged(history)).violations).toEqual(['token']);
 });
 
-it('where a process has one place in the queue, its next limited caller is queued when the one before has entered', async () => {
+it('queues the next limited caller of a process when the previous one has entered, if each process has one place', async () => {
   const history = (second: string): Entry[] => [
     [0, 'attempt', 'w1/1.0.1', limited()],
     [1, 'sent', 'w1/1.0.1', limited()],

@@ -6,7 +6,7 @@ import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
 import { until } from '../until.js';
 
-// Plain JavaScript without types, as the programs are.
+// Plain JavaScript without types, like the programs.
 const SQL_SERVER: string = '../../chaos/subjects/sql-server.mjs';
 const RANDOM: string = '../../chaos/random.mjs';
 
@@ -26,7 +26,7 @@ interface SqlServer {
   stop(): Promise<void>;
 }
 
-/** A session of a client whose socket the test can end without a farewell, as the end of its process does. */
+/** A client session whose socket the test can end abruptly, like the end of its process. */
 interface Client {
   query(sql: string): Promise<unknown>;
   die(): void;
@@ -50,7 +50,7 @@ const DATABASES = {
         },
       };
     },
-    // GET_LOCK looks at its socket while it waits, so the wait is for a row.
+    // GET_LOCK checks its socket while it waits, so this waits for a row instead.
     hold: [
       'CREATE TABLE held (id int PRIMARY KEY)',
       'INSERT INTO held VALUES (1)',
@@ -90,7 +90,7 @@ const DATABASES = {
   },
 };
 
-describe.each(['mariadb', 'postgres'] as const)('the server of a run: %s', (type) => {
+describe.each(['mariadb', 'postgres'] as const)('SQL server of a run: %s', (type) => {
   const database = DATABASES[type];
   const clients: Client[] = [];
   let server: SqlServer;
@@ -113,7 +113,7 @@ describe.each(['mariadb', 'postgres'] as const)('the server of a run: %s', (type
   }
   const seen = async (sql: string) => (await server.withConnection((admin) => admin.query(sql))).length > 0;
 
-  it('counts the session of a client that died while the server waits for a lock on its behalf', async () => {
+  it('counts the session of a dead client while the server still waits for a lock on its behalf', async () => {
     const holder = await connect();
     for (const sql of database.hold) await holder.query(sql);
     const others = proxy.clientPorts;
@@ -130,7 +130,7 @@ describe.each(['mariadb', 'postgres'] as const)('the server of a run: %s', (type
     expect(await server.sessionsOf([])).toBe(0);
   });
 
-  it('lists an advisory lock for as long as a session has it', async () => {
+  it('lists an advisory lock for as long as a session holds it', async () => {
     const holder = await connect();
     await holder.query(database.lock);
     expect(await server.advisoryLocks()).toEqual([database.named]);
@@ -138,9 +138,9 @@ describe.each(['mariadb', 'postgres'] as const)('the server of a run: %s', (type
     expect(await server.advisoryLocks()).toEqual([]);
   });
 
-  it('cancels what a session does at a moment, and leaves the session', async () => {
+  it('cancels the current statement of a session, and keeps the session', async () => {
     const client = await connect();
-    // SLEEP answers 1 instead of failing.
+    // SLEEP returns 1 instead of failing.
     const ended = client.query(database.run).catch(() => undefined);
     await server.cancelStatements({ chance: () => true }, 1, async () => {
       await until(() => seen(database.isRunning), 'the statement runs');
@@ -150,7 +150,7 @@ describe.each(['mariadb', 'postgres'] as const)('the server of a run: %s', (type
     await client.query('SELECT 1');
   });
 
-  it('listens on its addresses, which connections use in turn', async () => {
+  it('listens on its addresses, and connections use them in turn', async () => {
     const wires = await Promise.all(server.addresses.map((host) => startTcpProxy(server.port, { host })));
     for (const wire of wires) {
       const client = await database.connect(wire.port);
@@ -168,7 +168,7 @@ describe.each(['mariadb', 'postgres'] as const)('the server of a run: %s', (type
   });
 });
 
-it('the seed decides the sql_mode of a server, which has it also after a crash', async () => {
+it('chooses the sql_mode of a server by the seed, and preserves it across a crash', async () => {
   const servers = await Promise.all([start('mariadb'), start('mariadb')]);
   const modeOf = async ({ withConnection }: SqlServer) =>
     (await withConnection((admin) => admin.query('SELECT @@GLOBAL.sql_mode AS mode')))[0]?.['mode'];
@@ -186,8 +186,8 @@ it('the seed decides the sql_mode of a server, which has it also after a crash',
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 
-// The fault "server paused" of the chaos program needs the processes that serve open connections to be stopped too.
-describe.each(databases)('a server of %s that is stopped', (type) => {
+// The chaos fault "server paused" also requires the processes that serve open connections to stop.
+describe.each(databases)('a stopped server: %s', (type) => {
   let backend: SqlBackend;
 
   beforeAll(async () => {
@@ -195,19 +195,19 @@ describe.each(databases)('a server of %s that is stopped', (type) => {
   }, 60_000);
   afterAll(() => backend.stop());
 
-  it('answers nothing on an open connection, and answers again when it goes on', async () => {
+  it('does not respond on an open connection until it continues', async () => {
     const connection = backend.admin.createQueryRunner();
-    const ask = () => connection.query('SELECT 1 AS one').then(() => 'an answer');
-    expect(await ask()).toBe('an answer');
+    const query = () => connection.query('SELECT 1 AS one').then(() => 'response');
+    expect(await query()).toBe('response');
     backend.server.signal('SIGSTOP');
     try {
-      let answer = ask();
-      const heard = () => Promise.race([answer, sleep(500, 'silence')]);
-      // On a busy machine a signal takes a moment to reach all threads.
-      for (let tries = 0; tries < 20 && (await heard()) !== 'silence'; tries += 1) answer = ask();
-      expect(await heard()).toBe('silence');
+      let response = query();
+      const outcome = () => Promise.race([response, sleep(500, 'silence')]);
+      // On a busy machine, a signal takes a moment to reach all threads.
+      for (let tries = 0; tries < 20 && (await outcome()) !== 'silence'; tries += 1) response = query();
+      expect(await outcome()).toBe('silence');
       backend.server.signal('SIGCONT');
-      expect(await answer).toBe('an answer');
+      expect(await response).toBe('response');
     } finally {
       backend.server.signal('SIGCONT');
       await connection.release();
@@ -242,7 +242,7 @@ describe.each(['mariadb', 'postgres'] as const)('a writer with a replica: %s', (
     await pair.stop();
   });
 
-  /** A connection of the account of the locks. */
+  /** A connection with the account that the locks use. */
   async function connect(): Promise<DataSource> {
     const { dataSource, LIMITED_ACCOUNT } = (await import(SQL_SERVER)) as {
       dataSource(type: string, port: number, account: object): DataSource;
@@ -262,7 +262,7 @@ describe.each(['mariadb', 'postgres'] as const)('a writer with a replica: %s', (
   };
 
   it.each([1, 2, 3])(
-    'loses no row in a switchover, and the old writer keeps its connections: switchover %i',
+    'loses no row in a switchover, and keeps the connections of the old writer: switchover %i',
     async (round) => {
       const client = await connect();
       await write(client, round);
@@ -283,7 +283,7 @@ describe.each(['mariadb', 'postgres'] as const)('a writer with a replica: %s', (
 
   if (type === 'mariadb') return;
 
-  it('acknowledges no commit while the standby is cut off, and the standby does not have it', async () => {
+  it('does not acknowledge or replicate a commit while the standby is cut off', async () => {
     pair.cutOffReplica();
     const client = await connect();
     let isAcknowledged = false;

@@ -1,7 +1,7 @@
 import type { Clock, Timer } from '../../lib/api/clock.js';
 import type { FakeClock } from '../../lib/testing/fake-clock.js';
 
-/** The clock of a simulated process: a little faster or slower than true time, from another start. */
+/** The clock of a simulated process: slightly faster or slower than true time, with a different start. */
 export class DriftingClock implements Clock {
   constructor(
     private readonly truth: FakeClock,
@@ -17,7 +17,7 @@ export class DriftingClock implements Clock {
     return this.now();
   }
 
-  // Far from that of the others, which must not matter.
+  // Far from the wall clocks of the other processes, which must not matter.
   wallTime(): number {
     return this.truth.wallTime() + this.start * 1_000;
   }

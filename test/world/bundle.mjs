@@ -10,9 +10,9 @@ const root = join(import.meta.dirname, '../..');
 const folder = join(root, 'node_modules/.cache/world');
 
 /**
- * Bundles the simulation with the sources of the library, and answers the path of the bundle.
+ * Bundles the simulation with the sources of the library. Resolves to the path of the bundle.
  *
- * @param patches faults that are planted in the sources, see test/mutants/
+ * @param patches faults to plant in the sources, see test/mutants/
  */
 export async function bundleWorld(name, patches = []) {
   mkdirSync(folder, { recursive: true });

@@ -13,7 +13,7 @@ interface FinderOptions {
   readonly redisOptions?: { readonly commandTimeout?: number };
 }
 
-/** A Cluster client as ioredis makes it, with the masters of the start as its start nodes. */
+/** A Cluster client as ioredis creates it, with the initial masters as its start nodes. */
 export function clusterClient(network: Network, machine: Machine, masters: number, dice: Dice): IoredisCluster {
   const ports = Array.from({ length: masters }, (_, index) => FIRST_PORT + index);
   return {
@@ -22,7 +22,7 @@ export function clusterClient(network: Network, machine: Machine, masters: numbe
   };
 }
 
-/** Finds nodes: each is connected when it is called, and given up when it does not answer in time. */
+/** Finds nodes. A connection is opened for each call, and is given up if the node doesn't reply in time. */
 class SimulatedFinder implements IoredisClusterConnection {
   readonly #connections: SimulatedConnection[] = [];
 

@@ -1,23 +1,25 @@
 import type { Call } from './judge.js';
 
-/** For how long a cycle may be over before a caller is refused for it, in ms: the last look and its proof were on their way. */
+/** How long before a caller's refusal its cycle may have ended, in ms: the last read and its proof were in progress. */
 const LATE = 5_000;
-/** Within how many ms the callers hear of it that one look refused, each for a cycle of its own. They hear in any order. */
+/** The callers that one read refuses, each because of its own cycle, are notified within this many ms, in any order. */
 const SAME_LOOK = 1;
-/** Until a cycle of a healthy fleet is refused, in ms. */
+/** The time until a cycle in a healthy fleet is refused, in ms. */
 const REFUSED_WITHIN = 10_000;
 
 interface Waiting {
-  /** The calls that wait for each other, this one among them, when that was last seen. */
+  /** The calls that waited for each other, including this one, when the cycle was last seen. */
   cycle: readonly Call[];
   seenAt: number;
   /** When another of its callers was refused, after which this one is in no other cycle. */
   endedAt: number;
-  /** The calls that surely wait for each other, and since when these do. */
+  /** The calls that certainly wait for each other, and since when. */
   sure: { readonly cycle: readonly Call[]; readonly since: number } | undefined;
 }
 
-/** Decides whether callers that are refused as deadlocked were, and whether no others wait for each other without end. */
+/**
+ * Decides whether callers refused as deadlocked were deadlocked, and whether any others wait for each other forever.
+ */
 export class DeadlockJudge {
   readonly #waiting = new Map<Call, Waiting>();
 
@@ -26,7 +28,7 @@ export class DeadlockJudge {
     private readonly report: (violation: string) => void,
   ) {}
 
-  /** @param healthySince since when nothing is wrong */
+  /** @param healthySince since when there have been no faults */
   look(now: number, healthySince: number): void {
     const { calls } = this;
     for (const call of this.#waiting.keys())
@@ -43,16 +45,16 @@ export class DeadlockJudge {
       else if (isOver) known.sure = { cycle: sure, since: now };
       if (known.sure === undefined || now - Math.max(known.sure.since, healthySince) <= REFUSED_WITHIN) continue;
       const waited = (now - known.sure.since).toFixed(0);
-      this.report(`${call.name} and others wait for each other for ${waited} ms, and none is refused`);
+      this.report(`${call.name} and others have waited for each other for ${waited} ms, and none was refused`);
       known.sure = { cycle: known.sure.cycle, since: Infinity };
     }
   }
 
-  /** The call was refused, because it and others wait for each other. */
+  /** The call was refused because it and others wait for each other. */
   refused(call: Call, now: number): void {
     const known = this.#waiting.get(call);
     if (known === undefined || now - known.seenAt > LATE || now - known.endedAt > SAME_LOOK) {
-      this.report(`${call.name} was refused as deadlocked, and was not`);
+      this.report(`${call.name} was refused as deadlocked, but was not`);
       return;
     }
     const others = new Set([...this.calls].filter((other) => other !== call));
@@ -64,10 +66,10 @@ export class DeadlockJudge {
 }
 
 /**
- * The calls that wait for each other, from this one on.
+ * The calls that wait for each other, starting with this one.
  *
- * @param isPossible whether also calls count as holders that may not be: for several keys, of which nobody knows how many they have, and those that
- * have lost their locks
+ * @param isPossible whether to include calls that may not hold their keys: calls for several keys, because the number
+ * they hold is unknown, and calls that have lost their locks
  */
 function findCycle(start: Call, calls: ReadonlySet<Call>, isPossible: boolean): Call[] | undefined {
   const seen = new Set<Call>();
@@ -78,11 +80,12 @@ function findCycle(start: Call, calls: ReadonlySet<Call>, isPossible: boolean): 
       const has = isPossible
         ? holder.lock !== undefined || (holder !== waiter && holder.keys.length > 1)
         : // The server may have given a lost lock to another caller.
-          holder.lock !== undefined && !holder.isLost && !holder.isTold;
+          holder.lock !== undefined && !holder.isLost && !holder.isSignaled;
       if (!has || !waiter.keys.some((key) => holder.keys.includes(key))) continue;
       if (waiter.mode === 'shared' && holder.mode === 'shared') continue;
       for (const next of calls) {
-        // What waits while it has that key: a call nested in it, or the rest of the same call.
+        // The calls that wait while the holder has that key: the holder itself, if it waits for more keys, or a call
+        // nested in it.
         if (next.lock !== undefined || !(next === holder || isUnder(next, holder))) continue;
         const rest = next === start ? [] : search(next);
         if (rest !== undefined) return [waiter, ...rest];

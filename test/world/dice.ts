@@ -1,4 +1,4 @@
-/** Pseudo-random choices that a seed decides. */
+/** Pseudo-random choices from a seed. */
 export class Dice {
   #state: number;
 
@@ -24,7 +24,7 @@ export class Dice {
   }
 
   pick<T>(choices: readonly T[]): T {
-    if (choices.length === 0) throw new Error('There is nothing to pick from.');
+    if (choices.length === 0) throw new Error('There are no choices.');
     return choices[this.whole(choices.length)] as T;
   }
 
@@ -37,7 +37,7 @@ export class Dice {
     return -mean * Math.log(1 - this.fraction());
   }
 
-  /** One of these, with a probability in proportion to its weight. */
+  /** One of these, with a probability proportional to its weight. */
   weighted<T extends string>(weights: Readonly<Partial<Record<T, number>>>): T {
     const entries = Object.entries(weights) as [T, number][];
     let rest = this.fraction() * entries.reduce((sum, [, weight]) => sum + weight, 0);
@@ -49,7 +49,10 @@ export class Dice {
   }
 }
 
-/** Each bit of the input changes about half of the others (the finalizer of MurmurHash3), so seeds that follow each other differ in their first choices. */
+/**
+ * Each input bit changes about half of the other bits (the finalizer of MurmurHash3), so consecutive seeds differ from
+ * the first choice on.
+ */
 function mixed(input: number): number {
   let bits = input >>> 0;
   bits = Math.imul(bits ^ (bits >>> 16), 0x85ebca6b);

@@ -9,44 +9,44 @@ import type { Story } from './story.js';
 import type { Timeline } from './timeline.js';
 import type { Process } from './workload.js';
 
-/** What faults change besides the network. */
+/** What faults can change besides the network. */
 export interface Fleet {
-  /** By their places. */
+  /** The processes, by place. */
   readonly processes: readonly Process[];
   makeServer(): WorldServer;
   boot(place: number): void;
 }
 
-/** How long a master that was replaced hangs at least, in ms, and how long it then believes that it still is one. */
+/** The minimum time that a replaced master hangs, in ms, and how long it then still believes it is the master. */
 const HANGS = 500;
 const STILL_MASTER = 50;
 
-/** How long a server takes to start at least, in ms. */
+/** The minimum time that a server takes to start, in ms. */
 const RESTARTS_WITHIN = 10;
 
-/** The faults that hit one process, and leave the others healthy. */
+/** The faults that affect one process and leave the others healthy. */
 const OF_ONE_PROCESS: ReadonlySet<FaultKind> = new Set<FaultKind>([
   ...(['cut', 'reset', 'stall', 'late-replies', 'late-messages', 'pause', 'crash', 'wall-clock'] as const),
   ...(['at-lose-reply', 'at-late-reply', 'at-crash', 'at-pause'] as const),
 ]);
 
-/** The faults that hit a connection of one process. */
+/** The faults that affect one connection of a process. */
 const OF_ONE_CONNECTION: ReadonlySet<FaultKind> = new Set<FaultKind>([
   ...(['stall', 'late-replies', 'cut-node', 'at-lose-reply', 'at-late-reply'] as const),
 ]);
 
-/** The faults that hit one server. */
+/** The faults that affect one server. */
 const OF_ONE_SERVER: ReadonlySet<FaultKind> = new Set<FaultKind>([
   ...(['server-pause', 'restart', 'restart-empty', 'script-flush', 'flush', 'evict', 'at-restart-empty'] as const),
 ]);
 
-/** Lets the faults of a plan happen. */
+/** Makes the faults of a plan happen. */
 export class FaultInjector {
   count = 0;
   crashes = 0;
   /** Faults that strike at the next command with their effect. */
   readonly #armed: Fault[] = [];
-  /** A replica takes over, or a slot migrates: one at a time. */
+  /** Whether a failover or a slot migration is in progress. Only one happens at a time. */
   #isSwitching = false;
 
   constructor(
@@ -77,7 +77,7 @@ export class FaultInjector {
   #happen(fault: Fault): void {
     const { timeline, network } = this;
     const process = this.fleet.processes[fault.place];
-    // One that has crashed is not there until it starts again.
+    // A crashed process doesn't exist until it starts again.
     if (process === undefined || process.machine.isDead) return;
     const { machine } = process;
     const until = timeline.now + fault.lasts;
@@ -153,13 +153,13 @@ export class FaultInjector {
         this.#switch(fault, dice);
         break;
       case 'migrate': {
-        // One that is in use, where there is one.
+        // Migrate a bucket that is in use, if there is one.
         const keys = this.network.masters.flatMap(({ model }) => model.keys());
         this.#migrate(keys.length > 0 ? bucketOf(dice.pick(keys)) : 0, fault, dice);
         break;
       }
       default:
-        throw new Error(`No fault is named "${fault.kind}".`);
+        throw new Error(`Unknown fault: ${fault.kind}.`);
     }
   }
 
@@ -171,15 +171,15 @@ export class FaultInjector {
     server.model.restart(keepsData);
   }
 
-  /** The server that is hit: one of the masters in a Cluster, or of independent nodes. */
+  /** The affected server: one of the masters in a Cluster, or one of the independent nodes. */
   #serverFor({ choice }: Fault): WorldServer {
     const { masters } = this.network;
     return masters[choice % masters.length] as WorldServer;
   }
 
   /**
-   * A replica that lags is promoted while the master hangs. Sentinel tells the clients, and the old master when it is back. In a Cluster the
-   * clients find out by themselves, and the old master refuses everything until it knows.
+   * A lagging replica is promoted while the master hangs. Sentinel notifies the clients, and the old master when it is
+   * back. In a Cluster, clients find out by themselves, and the old master refuses everything until it knows.
    */
   #switch(fault: Fault, dice: Dice): void {
     const { timeline, network, judge } = this;
@@ -216,7 +216,7 @@ export class FaultInjector {
     this.#isSwitching = true;
     story.note(`the slot of bucket ${bucket} migrates`);
     migrate({ network, bucket, lasts, dice }, (port) => {
-      story.note(`the slot of bucket ${bucket} is at port ${port}`);
+      story.note(`the slot of bucket ${bucket} is now at port ${port}`);
       this.judge.disturbed(this.timeline.now);
       this.#isSwitching = false;
     });
@@ -228,7 +228,7 @@ export class FaultInjector {
     const [fault] = place < 0 ? [] : this.#armed.splice(place, 1);
     const process = this.fleet.processes.find(({ machine }) => machine === link.machine);
     if (fault === undefined || process === undefined || process.machine.isDead) return;
-    this.#tell(fault, process.place, `process ${process.number}, at a command by which something was ${fault.point}`);
+    this.#tell(fault, process.place, `process ${process.number}, at a command with the effect "${fault.point}"`);
     const until = this.timeline.now + fault.lasts;
     const subscribers = [...(this.network.slots ? link : this.network).server.links].filter(
       ({ isSubscriber }) => isSubscriber,
@@ -250,7 +250,7 @@ export class FaultInjector {
         for (const each of subscribers) if (each !== link) each.breakOff('read ECONNRESET');
         break;
       case 'at-migrate':
-        // The counter, in the bucket of the lock that the script has just changed.
+        // The counter in the bucket of the lock that the script has just changed.
         this.#migrate(bucketOf(command[3] ?? ''), fault, new Dice(fault.choice));
         break;
       case 'at-restart-empty':
@@ -279,7 +279,8 @@ export class FaultInjector {
     const { kind, lasts } = fault;
     const { redlock, habits } = this.plan;
     this.count += 1;
-    // A silent connection for commands is soon given up for another one. That of the messages is not, while none is missed.
+    // A silent connection for commands is soon replaced. One for messages isn't, as long as no message is known to be
+    // missing.
     const isReplaced = (kind === 'stall' || kind === 'late-replies') && link?.isSubscriber !== true;
     const until = this.timeline.now + (isReplaced ? Math.min(lasts, 3 * this.plan.commandTimeout) : lasts);
     const isOfConnection = OF_ONE_CONNECTION.has(kind);

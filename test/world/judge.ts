@@ -9,10 +9,10 @@ import type { RedisModel } from './redis-model.js';
 import { ServerJudge } from './server-judge.js';
 import type { Timeline } from './timeline.js';
 
-/** What a caller asks for. */
+/** What a caller requests. */
 export interface Terms {
   readonly place: number;
-  /** The number of its process. */
+  /** The number of the caller's process. */
   readonly process: number;
   readonly machine: Machine;
   readonly keys: readonly string[];
@@ -22,11 +22,14 @@ export interface Terms {
   readonly minHold: number;
   readonly maxHold: number;
   readonly wait: number;
-  /** Its task never asks whether it still holds the lock, which would look at the clock. It learns of a loss by the signal alone. */
+  /**
+   * Whether the task never checks that it still holds the lock, which would read the clock. It learns of a loss only
+   * from the signal.
+   */
   readonly isQuiet: boolean;
 }
 
-/** A call, from its beginning until its task ends or it is refused. */
+/** A call, from its start until its task ends or it is refused. */
 export interface Call extends Terms {
   readonly name: string;
   readonly startedAt: number;
@@ -34,18 +37,18 @@ export interface Call extends Terms {
   /** The holder that independent nodes vote for. */
   holder: string | undefined;
   lock: Lock | undefined;
-  /** The signal of the lock has called its listener. */
-  isTold: boolean;
-  /** The longest lease that was in force, and the shortest one. */
+  /** Whether the lock's signal has called its listener. */
+  isSignaled: boolean;
+  /** The longest and the shortest lease that were in effect. */
   longest: number;
   shortest: number;
-  /** Since when its loss is not reported. */
+  /** Since when its loss has not been reported. */
   lapsedAt: number | undefined;
   isLost: boolean;
   isReported: boolean;
-  /** When its signal aborted. */
+  /** When its signal was aborted. */
   abortedAt: number | undefined;
-  /** When another caller got its lock, because the server has forgotten it. */
+  /** When another caller got its lock because the server had forgotten it. */
   replacedAt: number | undefined;
   /** The call in which it is nested. */
   readonly outer: Call | undefined;
@@ -54,62 +57,65 @@ export interface Call extends Terms {
 export function newCall(terms: Terms, name: string, startedAt: number, outer?: Call): Call {
   return {
     ...{ ...terms, name, startedAt, outer },
-    ...{ enteredAt: undefined, lock: undefined, isTold: false, longest: terms.lease, shortest: terms.lease },
+    ...{ enteredAt: undefined, lock: undefined, isSignaled: false, longest: terms.lease, shortest: terms.lease },
     ...{ lapsedAt: undefined, isLost: false, isReported: false, abortedAt: undefined },
     ...{ holder: undefined, replacedAt: undefined },
   };
 }
 
-/** How far apart an action and its effect may be in a healthy world, in ms. */
+/** The maximum time between an action and its effect in a healthy world, in ms. */
 export interface Bounds {
   /** Until a free lock is taken. */
   readonly handoff: number;
-  /** Until all is as before after a fault. */
+  /** Until everything has recovered after a fault. */
   readonly recovery: number;
-  /** Until the processes that are hit have had the lock by a provisional lease each, and nobody else waits for them. */
+  /** Until each affected process has had the lock for a provisional lease, and no other process waits for them. */
   readonly provisional: number;
-  /** The shortest lease that outlasts a slow network. */
+  /** The shortest lease that survives a slow network. */
   readonly renewable: number;
   readonly commandTimeout: number;
 }
 
-/** What a judge knows of the fleet. */
+/** What a judge knows about the fleet. */
 export interface JudgedFleet {
   /** The place of a process that has not crashed, by its number. */
   readonly placeOf: (process: number) => number | undefined;
-  /** Of the job that all processes schedule. */
+  /** The judge of the job that all processes schedule. */
   readonly jobs: JobJudge | undefined;
-  /** No server keeps locks. */
+  /** Whether the locks are in memory, without a server. */
   readonly isInMemory: boolean;
-  /** Independent nodes keep the locks. */
+  /** The judge of the independent nodes, if these store the locks. */
   readonly quorum: QuorumJudge | undefined;
 }
 
-/** What is retained after its task. */
+/** A lock that is retained after its task. */
 interface Retained {
   readonly key: string;
   readonly holder: string;
   readonly mode: LockMode;
-  /** At the earliest. */
+  /** The earliest possible time of the grant. */
   readonly grantedAt: number;
-  /** The key is not given to others before. */
+  /** Before this time, no other caller gets the key. */
   readonly until: number;
-  /** It is given to others from then on. */
+  /** From this time on, other callers get it. */
   readonly freeAt: number;
 }
 
-/** Tokens may be this much larger than the server's clock, in ms: a handoff reserves tokens for a cohort, and each has its own µs. */
+/**
+ * By how many ms tokens may exceed the server's clock: a handoff reserves tokens for a cohort, and each has its own µs.
+ */
 const AHEAD = 5;
-/** How much faster than true time the clock of a node may be that retains a key. */
+/** How much faster than true time the clock of a node that retains a key may run. */
 const DRIFT = 0.01;
 const COHORT = 64n;
 const LAYOUT = new KeyLayout('lock');
-/** How late a timer of a process may be noticed. */
+/** How late a process's timer may be noticed. */
 const LATE = 60;
 const LOOK_EVERY = 10;
 
 /**
- * Decides whether the locks keep their promises. It sees all processes and the server at the same true time, which nobody else does.
+ * Decides whether the locks keep their promises. Unlike any process, it sees all processes and the server at the same
+ * true time.
  */
 export class Judge {
   readonly violations: string[] = [];
@@ -118,18 +124,18 @@ export class Judge {
   readonly #idleSince = new Map<string, number>();
   readonly #retained: Retained[] = [];
   readonly #tokens = new Map<string, bigint>();
-  /** Until when faults have an effect of their own. */
+  /** Until when faults directly affect the fleet. */
   #disturbedUntil = -Infinity;
-  /** Until when a lock of a process that has crashed may be kept. */
+  /** Until when the lock of a crashed process may remain. */
   #orphanedUntil = -Infinity;
-  /** When data was lost last. */
+  /** When data was last lost. */
   #lostAt = -Infinity;
-  /** Until when a process recovers from a fault of its own, by its place. */
+  /** Until when a process recovers from a fault of its own, by place. */
   readonly #troubled = new Map<number, number>();
   readonly #deadlocks = new DeadlockJudge(this.#calls, (violation) => {
     this.report(violation);
   });
-  /** Independent nodes have no queue. */
+  /** `undefined` for independent nodes, which have no queue. */
   readonly #server: ServerJudge | undefined;
   #isOver = false;
 
@@ -149,7 +155,7 @@ export class Judge {
     return this.fleet.jobs;
   }
 
-  /** Looks at all that goes on, from now on until the end. */
+  /** Examines everything from now until the end. */
   watch(): void {
     if (this.#isOver) return;
     this.#look();
@@ -166,7 +172,7 @@ export class Judge {
     this.#disturbedUntil = Math.max(this.#disturbedUntil, until);
   }
 
-  /** A process has crashed: what it had ends with its lease. */
+  /** A process has crashed: what it held ends with its lease. */
   crashed(place: number): void {
     for (const call of [...this.#calls]) {
       if (call.place !== place) continue;
@@ -175,24 +181,26 @@ export class Judge {
     }
   }
 
-  /** A process is hit until then. Others wait for what it has, and for no longer. */
+  /** A fault affects a process until then. Others wait for what it holds, but no longer than that. */
   troubled(place: number, until: number, longest: number): void {
     const { now } = this.timeline;
     this.#troubled.set(place, Math.max(until + this.bounds.recovery, this.#troubled.get(place) ?? 0));
-    // A node keeps the vote of a connection that has ended until the end of its lease.
+    // A node keeps the vote of a closed connection until its lease ends.
     this.orphaned(this.fleet.quorum ? until + longest : Math.min(until, now + longest));
-    // What was sent before is executed then, and undone.
+    // At that time, commands sent earlier are executed and undone.
     this.timeline.at(until, () => {
       this.disturbed(until);
     });
   }
 
-  /** A node is hit, for one process or all. A minority of them may be hit, and nobody notices. */
+  /**
+   * A fault affects a node, for one process or for all. If it affects only a minority of the nodes, no process notices.
+   */
   nodeHit(index: number, until: number, place?: number): void {
     this.fleet.quorum?.hit(index, this.timeline.now, until + this.bounds.recovery, place);
   }
 
-  /** So many nodes are hit that this process, or each one, has no majority. */
+  /** So many nodes are affected that this process, or every process, has no majority. */
   withoutMajority(until: number, place: number | undefined): void {
     if (place === undefined) this.disturbed(until);
     else this.#troubled.set(place, Math.max(until, this.#troubled.get(place) ?? 0));
@@ -215,7 +223,7 @@ export class Judge {
     this.#retained.splice(0, this.#retained.length, ...kept);
   }
 
-  /** The server has forgotten locks. */
+  /** The server has lost locks. */
   lostData(): void {
     this.#lostAt = this.timeline.now;
     this.#retained.length = 0;
@@ -223,7 +231,7 @@ export class Judge {
     this.fleet.jobs?.lostData();
   }
 
-  /** The server has executed a call of the script, of this process. */
+  /** The server has executed this process's script call. */
   executed(process: number, locks: readonly string[]): void {
     this.#server?.executed(process, locks, this.timeline.now);
     this.fleet.jobs?.executed();
@@ -233,15 +241,16 @@ export class Judge {
     this.#calls.add(call);
   }
 
-  /** The task of the call begins. `signal` is to abort when the lock is lost. */
+  /** The call's task starts. `signal` must abort when the lock is lost. */
   enters(call: Call, lock: Lock, signal = lock.signal): void {
     call.lock = lock;
     signal.addEventListener('abort', () => {
-      call.isTold = true;
+      call.isSignaled = true;
     });
     call.enteredAt = this.timeline.now;
     call.holder = this.fleet.quorum?.holderOf(call.process, call.keys[0] ?? '');
-    if (!call.isQuiet && !lock.isHeld()) this.report(`${call.name} begins its task without ${call.keys.join()}`);
+    if (!call.isQuiet && !lock.isHeld())
+      this.report(`${call.name} starts its task without holding ${call.keys.join()}`);
     this.#checkOrder(call);
     for (const key of call.keys) {
       this.#checkEntry(call, lock, key);
@@ -265,10 +274,10 @@ export class Judge {
     this.#deadlocks.refused(call, this.timeline.now);
   }
 
-  /** A healthy server answers. */
+  /** The call failed as if the server were down. A healthy server must respond. */
   refusedAsUnavailable(call: Call): void {
     if (this.isHealthySince(call.startedAt, call.place))
-      this.report(`${call.name} was refused as if the server were away, and nothing was wrong`);
+      this.report(`${call.name} failed as if the server were down, without any fault`);
   }
 
   report(violation: string): void {
@@ -279,7 +288,7 @@ export class Judge {
     return (this.#troubled.get(place) ?? -Infinity) > this.timeline.now;
   }
 
-  /** Whether nothing has disturbed this process since then, or shortly before. */
+  /** Whether nothing has disturbed this process since that time or shortly before it. */
   isHealthySince(time: number, place: number): boolean {
     return !this.#isTroubled(place) && time > Math.max(this.#disturbedUntil, this.#lostAt) + this.bounds.recovery;
   }
@@ -295,7 +304,7 @@ export class Judge {
     return holders;
   }
 
-  /** Whether the call holds this key by a grant that the server has forgotten, and need not know that yet. */
+  /** Whether the call holds this key under a grant that the server has forgotten, and need not know that yet. */
   #isExcused(call: Call, key: string): boolean {
     if (call.lock === undefined) return false;
     const { quorum } = this.fleet;
@@ -326,22 +335,25 @@ export class Judge {
     this.#checkRetained(call, lock, key);
   }
 
-  /** Whether the call counts on its lock. A quiet one is not asked: it does where the server keeps the lock for it. */
+  /**
+   * Whether the call relies on its lock. A quiet call isn't queried: it relies on the lock if the server stores it for
+   * this call.
+   */
   #counts(call: Call, key: string): boolean {
-    const { lock, isTold, isQuiet } = call;
+    const { lock, isSignaled, isQuiet } = call;
     if (lock === undefined) return false;
-    return isQuiet && !this.fleet.isInMemory ? !isTold && this.#hasRecord(call, lock, key) : lock.isHeld();
+    return isQuiet && !this.fleet.isInMemory ? !isSignaled && this.#hasRecord(call, lock, key) : lock.isHeld();
   }
 
-  /** In a healthy world nothing is lost. */
+  /** In a healthy world, nothing is lost. */
   #loses(call: Call): void {
     const { isLost, name, keys, startedAt, maxHold, shortest, place } = call;
     call.isLost = true;
     if (isLost || maxHold !== Infinity || shortest < this.bounds.renewable) return;
-    if (this.isHealthySince(startedAt, place)) this.report(`${name} has lost ${keys.join()}, and nothing was wrong`);
+    if (this.isHealthySince(startedAt, place)) this.report(`${name} lost ${keys.join()}, without any fault`);
   }
 
-  /** The callers of one process that want the same key enter in the order in which they came. */
+  /** The callers of one process that request the same key enter in the order of their arrival. */
   #checkOrder(call: Call): void {
     if (!isPlain(call)) return;
     for (const other of this.#calls) {
@@ -349,7 +361,7 @@ export class Judge {
       if (other.machine !== call.machine || !isPlain(other) || other.keys[0] !== call.keys[0]) continue;
       if (other.lock === undefined && other.abortedAt === undefined)
         this.report(
-          `${call.name} got "${call.keys.join()}" before ${other.name} of the same process, which came earlier`,
+          `${call.name} got "${call.keys.join()}" before ${other.name} of the same process, which arrived earlier`,
         );
     }
   }
@@ -358,7 +370,7 @@ export class Judge {
     const token = lock.fencingTokens.get(key);
     if (call.mode === 'limited') return;
     const { quorum } = this.fleet;
-    // It was being granted while a node lost its counter.
+    // The token was being granted while a node lost its counter.
     if (quorum && quorum.requestedAt(call.holder ?? '') <= quorum.tokensLostAt) return;
     if (token === undefined || token === null) {
       this.report(`${call.name} got "${key}" without a token`);
@@ -378,9 +390,7 @@ export class Judge {
     for (const retained of this.#retained) {
       if (retained.key !== key || (retained.mode === 'shared' && call.mode === 'shared')) continue;
       if (grantedAt > retained.grantedAt && grantedAt < retained.until - AHEAD) {
-        this.report(
-          `${call.name} got "${key}" ${(retained.until - grantedAt).toFixed(0)} ms before its minHold was over`,
-        );
+        this.report(`${call.name} got "${key}" ${(retained.until - grantedAt).toFixed(0)} ms before its minHold ended`);
       }
     }
   }
@@ -390,9 +400,9 @@ export class Judge {
     const { quorum } = this.fleet;
     if (minHold === 0 || lock === undefined) return;
     for (const key of keys) {
-      // Readers have the token of the first of them.
+      // Readers share the token of the first of them.
       const grantedAt = Math.max(startedAt, quorum?.requestedAt(holder) ?? grantedAtOf(lock, key) ?? startedAt);
-      // What the server has forgotten, it does not retain.
+      // The server doesn't retain what it has forgotten.
       const isLost = quorum ? !quorum.hasMajority(holder, key) : grantedAt <= this.#lostAt + AHEAD;
       if (isLost) continue;
       const until = grantedAt + (quorum ? (1 - DRIFT) * minHold : minHold);
@@ -425,34 +435,34 @@ export class Judge {
   }
 
   #lookAtHolder(call: Call, lock: Lock, now: number): void {
-    const { isQuiet, isTold, maxHold, enteredAt = now } = call;
+    const { isQuiet, isSignaled, maxHold, enteredAt = now } = call;
     const missing = call.keys.find((key) => !this.#isExcused(call, key) && !this.#hasRecord(call, lock, key));
     const isOver = now - enteredAt > 1.01 * maxHold || (isQuiet ? missing !== undefined : !lock.isHeld());
     if (!isQuiet && !isOver && missing !== undefined) this.#blame(call, missing);
-    if (isQuiet ? isTold : isOver) this.#loses(call);
+    if (isQuiet ? isSignaled : isOver) this.#loses(call);
     if (!isQuiet && !isOver && now > (call.replacedAt ?? Infinity) + (1 + DRIFT) * call.longest) this.#comesBack(call);
-    // A process that is paused cannot report, and one that was paused needs a moment.
-    if (call.machine.isPaused || isTold || !isOver) call.lapsedAt = undefined;
+    // A paused process can't report, and needs a moment after the pause.
+    if (call.machine.isPaused || isSignaled || !isOver) call.lapsedAt = undefined;
     else call.lapsedAt ??= now;
     if (call.lapsedAt !== undefined && now - call.lapsedAt > LATE && !call.isReported) {
       call.isReported = true;
-      this.report(`${call.name} does not hold ${call.keys.join()} any more, and its signal is not aborted`);
+      this.report(`${call.name} no longer holds ${call.keys.join()}, but its signal is not aborted`);
     }
   }
 
   #blame(call: Call, key: string): void {
     if (call.isReported) return;
     call.isReported = true;
-    this.report(`${call.name} counts on "${key}", which the server does not keep for it`);
+    this.report(`${call.name} relies on "${key}", which the server does not store for it`);
   }
 
   #comesBack(call: Call): void {
     if (call.isReported) return;
     call.isReported = true;
-    this.report(`${call.name} still counts on ${call.keys.join()}, which another caller has got since`);
+    this.report(`${call.name} still relies on ${call.keys.join()}, which another caller has acquired since`);
   }
 
-  /** Whether the server keeps the lock for this holder: a key of that name has its token. */
+  /** Whether the server stores the lock for this holder: the key has its token. */
   #hasRecord(call: Call, lock: Lock, key: string): boolean {
     if (this.fleet.isInMemory) return true;
     const { quorum } = this.fleet;
@@ -474,22 +484,22 @@ export class Judge {
   }
 
   #lookAtWaiter(call: Call, now: number): void {
-    // A call for several keys first gives back those that it has.
+    // A call for several keys first releases the keys that it has.
     const bound = call.keys.length > 1 ? 2 * this.bounds.commandTimeout + this.bounds.recovery : LATE;
     if (call.abortedAt !== undefined && !call.isReported && !call.machine.isPaused && now - call.abortedAt > bound) {
       call.isReported = true;
-      this.report(`${call.name} still waits ${(now - call.abortedAt).toFixed(0)} ms after its signal has aborted`);
+      this.report(`${call.name} still waits ${(now - call.abortedAt).toFixed(0)} ms after its signal was aborted`);
     }
     const patience = Math.max(call.wait, 1_000 + this.bounds.commandTimeout) + this.bounds.commandTimeout + 1_500;
     if (call.isReported || now - call.startedAt < patience || now < this.#disturbedUntil + patience) return;
     if (this.#isTroubled(call.place)) return;
     call.isReported = true;
     this.report(
-      `${call.name} was not answered ${(now - call.startedAt).toFixed(0)} ms after it began to wait ${call.wait} ms`,
+      `${call.name} has no result ${(now - call.startedAt).toFixed(0)} ms after it started, with a wait of ${call.wait} ms`,
     );
   }
 
-  /** A lock that is free, or has room below its limit, must not stay so while somebody waits for it alone. */
+  /** A lock that is free, or has room below its limit, must not stay so while callers wait only for it. */
   #lookAtKey(key: string, now: number): void {
     const calls = [...this.#calls].filter((call) => call.keys.includes(key));
     const retained = this.#retained.filter((each) => each.key === key && each.freeAt > now).length;
@@ -504,7 +514,7 @@ export class Judge {
     }
     const since = Math.max(
       this.#idleSince.get(key) ?? now,
-      // Below a limit there may always be room, though each caller gets it in time.
+      // Below a limit there may always be room, though each caller gets the lock in time.
       first,
       this.#disturbedUntil + this.bounds.recovery,
       this.#orphanedUntil + this.bounds.provisional,
@@ -512,28 +522,30 @@ export class Judge {
     this.#idleSince.set(key, since);
     if (now - since <= this.bounds.handoff) return;
     const waiting = calls.filter((call) => call.lock === undefined).map(({ name }) => name);
-    this.report(`"${key}" is free for ${(now - since).toFixed(0)} ms, and not given to ${waiting.join()}`);
+    this.report(`"${key}" has been free for ${(now - since).toFixed(0)} ms, but was not granted to ${waiting.join()}`);
     this.#idleSince.set(key, Infinity);
   }
 }
 
-/** Whether a token is of the block whose last one the server keeps. */
+/** Whether a token belongs to the block whose last token the server stores. */
 function isBehind(token: bigint, kept: bigint): boolean {
   return kept >= token && kept - token < COHORT;
 }
 
-/** Whether it waits in the one queue of its key. */
+/** Whether the call waits in the single queue of its key. */
 function isPlain({ keys, outer }: Call): boolean {
   return keys.length === 1 && outer === undefined;
 }
 
-/** Whether a call is nested in this one, which has entered the lock again. */
+/** Whether a call is nested in this one, and has re-entered its lock. */
 function isOuter(other: Call, call: Call): boolean {
   for (let outer = call.outer; outer !== undefined; outer = outer.outer) if (outer === other) return true;
   return false;
 }
 
-/** The server's time of the grant, in true time: its token is at least that. `undefined` for a grant without a token. */
+/**
+ * The server's time of the grant, in true time: its token is at least that. `undefined` for a grant without a token.
+ */
 function grantedAtOf(lock: Lock, key: string): number | undefined {
   const token = lock.fencingTokens.get(key);
   return token === undefined || token === null ? undefined : Number(token) / 1_000 - EPOCH;

@@ -1,6 +1,6 @@
 import { type LuaApi, startLua } from './lua.mjs';
 
-/** What Lua gets from a command, and what a script answers. An error is an `Error`, a status is `{ ok }`. */
+/** What Lua gets from a command, and what a script returns. An error is an `Error`, a status is `{ ok }`. */
 export type Reply = string | number | null | { readonly ok: string } | Error | readonly Reply[];
 
 const GLOBALS = -10_002;
@@ -16,15 +16,16 @@ const FIRST_BUFFER = 65_536;
 
 const latin1 = new TextDecoder('latin1');
 
-/** An error as Redis answers it. */
+/** An error as Redis returns it. */
 export function replyError(message: string): Error {
   return Object.assign(new Error(message), { name: 'ReplyError' });
 }
 
 /**
- * The Lua of Redis, 5.1, which runs scripts as Redis does: numbers go in and out as there, and errors of a script become replies.
+ * The Lua of Redis, 5.1, running scripts as Redis does: numbers are converted in the same way, and script errors become
+ * replies.
  *
- * Used by its C API, because the library's own conversion costs 100 times as much. Texts have one byte a character.
+ * It uses the C API, because the library's own conversion costs 100 times as much. Strings have one byte per character.
  */
 export class LuaEngine {
   readonly #api: LuaApi;
@@ -50,13 +51,13 @@ export class LuaEngine {
     const callback = api.addFunction((caller) => this.#answer(caller), 'ii');
     api._lua_pushcclosure(state, callback, 0);
     this.#setField(state, POP, 'call');
-    // Redis 7.0.15, as INFO answers it.
+    // Redis 7.0.15, as reported by INFO.
     api._lua_pushnumber(state, 0x07000f);
     this.#setField(state, POP, 'REDIS_VERSION_NUM');
     this.#setField(state, GLOBALS, 'redis');
   }
 
-  /** Runs a script; `call` answers its commands. */
+  /** Runs a script. `call` replies to its commands. */
   run(script: string, keys: readonly string[], argv: readonly string[], call: (command: string[]) => Reply): Reply {
     const api = this.#api;
     const state = this.#state;
@@ -72,7 +73,7 @@ export class LuaEngine {
     const reply =
       status === 0 || result instanceof Error
         ? result
-        : replyError(typeof result === 'string' ? result : 'ERR the script has failed');
+        : replyError(typeof result === 'string' ? result : 'ERR the script failed');
     api._lua_settop(state, top);
     return reply;
   }
@@ -90,7 +91,7 @@ export class LuaEngine {
       this.#push(state, reply);
       return 1;
     }
-    // As since Redis 7, an error is a table.
+    // As in Redis 7 and later, an error is a table.
     api._lua_createtable(state, 0, 1);
     this.#pushText(state, reply.message);
     this.#setField(state, POP, 'err');
@@ -102,7 +103,7 @@ export class LuaEngine {
     if (value === null) api._lua_pushboolean(state, 0);
     else if (typeof value === 'number') api._lua_pushnumber(state, value);
     else if (typeof value === 'string') this.#pushText(state, value);
-    else if (value instanceof Error) throw new TypeError('An error is raised, and not a value.');
+    else if (value instanceof Error) throw new TypeError('An error must be raised, not pushed.');
     else if ('ok' in value) {
       api._lua_createtable(state, 0, 1);
       this.#pushText(state, value.ok);

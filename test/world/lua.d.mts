@@ -1,4 +1,4 @@
-/** The part of the C API of Lua 5.1 that is used here. */
+/** The part of the Lua 5.1 C API that is used here. */
 export interface LuaApi {
   readonly HEAPU8: Uint8Array;
   readonly HEAP32: Int32Array;
@@ -26,5 +26,5 @@ export interface LuaApi {
   _luaL_ref(state: number, table: number): number;
 }
 
-/** Starts a Lua 5.1: its C API, and the address of its state. */
+/** Starts Lua 5.1: its C API, and the address of its state. */
 export function startLua(): Promise<{ readonly api: LuaApi; readonly state: number }>;

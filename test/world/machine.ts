@@ -8,7 +8,7 @@ interface MachineTimer {
   event: WorldEvent | undefined;
 }
 
-/** A machine with one process: its clock drifts, and nothing of it runs while it is paused, or after it has crashed. */
+/** A machine with one process: its clock drifts, and nothing runs on it while it is paused or after it has crashed. */
 export class Machine {
   readonly clock: Clock;
   isDead = false;
@@ -20,7 +20,7 @@ export class Machine {
   #late: (() => void)[] = [];
 
   /**
-   * @param rate how fast its clock runs, compared with true time
+   * @param rate how fast its clock runs, relative to true time
    * @param start the reading of its monotonic clock at the start of true time
    */
   constructor(
@@ -44,12 +44,12 @@ export class Machine {
     return this.timeline.now < this.pausedUntil;
   }
 
-  /** The number of timers that are set. */
+  /** The number of active timers. */
   get timers(): number {
     return this.#timers.size;
   }
 
-  /** Runs this in the process: when it is resumed, if it is paused, and never if it is dead. */
+  /** Runs this in the process: after it is resumed, if it is paused, and never if it is dead. */
   run(what: () => void): void {
     if (this.isDead) return;
     if (this.isPaused) this.#late.push(what);
@@ -73,7 +73,7 @@ export class Machine {
     if (this.isPaused) return;
     const late = this.#late;
     this.#late = [];
-    // Each in a turn of its own, as Node runs timers and sockets.
+    // Each callback runs in its own turn, as Node runs timers and sockets.
     for (const what of late) {
       this.timeline.in(0, () => {
         this.run(what);

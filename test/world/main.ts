@@ -8,17 +8,17 @@ import { type Outcome, simulate } from './world.js';
 
 const USAGE = `usage: npm run simulate -- [options]
 
-  --hours 8       simulates so many hours. Default: one seed
-  --seconds 20    simulates for so many seconds of CPU time
-  --seed 7        begins with this seed. Default: a new one
-  --seeds 100     so many seeds
-  --theme name    only runs of this theme of test/world/themes.ts, such as failovers
-  --cluster       only runs with a Redis Cluster
-  --redlock       only runs with the independent nodes of Redlock
-  --plan file     runs the plans in this file, such as test/world/corpus.json, and not seeds
-  --tell          prints all that happens
-  --stop          ends at the first seed with a violation, and does not make it smaller
-  --hash          prints a hash of all that has happened, for each seed`;
+  --hours 8       simulates this many hours. Default: one seed
+  --seconds 20    simulates for this many seconds of CPU time
+  --seed 7        starts with this seed. Default: random
+  --seeds 100     simulates this many seeds
+  --theme name    simulates only this theme from test/world/themes.ts, such as failovers
+  --cluster       simulates only a Redis Cluster
+  --redlock       simulates only the independent nodes of Redlock
+  --plan file     runs the plans in this file, such as test/world/corpus.json, instead of seeds
+  --tell          prints everything that happens
+  --stop          stops at the first seed with a violation, and does not shrink it
+  --hash          prints a hash of everything that happened, for each seed`;
 
 const { values: options } = parseArgs({
   options: {
@@ -95,7 +95,7 @@ function cpuSeconds(): number {
   return (user + system) / 1e6;
 }
 
-/** Tells the shortest story that shows a violation, with the plan that repeats it. */
+/** Prints the shortest story that shows a violation, with the plan that repeats it. */
 async function explain(plan: Plan, violations: readonly string[]): Promise<void> {
   const kinds = new Set(violations.map(kindOf));
   const isSame = (found: readonly string[]) => found.some((each) => kinds.has(kindOf(each)));

@@ -2,15 +2,16 @@ import type { Dice } from './dice.js';
 import type { Network, WorldServer } from './network.js';
 import { bucketOf } from './slot-map.js';
 
-/** How long a migration lasts at least, and how often a server that does not answer is tried again, in ms. */
+/** The minimum duration of a migration, and how often an unresponsive server is retried, in ms. */
 const LASTS = 5;
 const AGAIN = 20;
-/** How long the other masters take at most to hear of a new owner, in ms. */
+/** The maximum time until the other masters learn of a new owner, in ms. */
 const HEARD_WITHIN = 500;
 
 /**
- * Migrates the slot of a bucket as `redis-cli --cluster reshard` does: first both masters learn that it migrates, then one key after the other
- * moves, and then the target owns it. The source hears that a moment later, and the others when they hear it from them.
+ * Migrates a bucket's slot as `redis-cli --cluster reshard` does: first both masters learn of the migration, then the
+ * keys move one after another, and then the target owns the slot. The source learns that a moment later, and the others
+ * when these two tell them.
  */
 export function migrate(
   { network, bucket, lasts, dice }: { network: Network; bucket: number; lasts: number; dice: Dice },
@@ -32,7 +33,7 @@ export function migrate(
     timeline.in(dice.between(0, LASTS), () => {
       learn(source, bucket, target);
     });
-    tellOthers(network, bucket, [to, source], dice);
+    notifyOthers(network, bucket, [to, source], dice);
     onMoved(target);
   };
   const step = () => {
@@ -48,7 +49,7 @@ export function migrate(
   timeline.in(lasts / 4, step);
 }
 
-/** A replica is promoted: it owns all slots of its master, which the other masters hear a moment later. */
+/** A replica is promoted: it owns all slots of its master, and the other masters learn that a moment later. */
 export function promote(network: Network, old: WorldServer, promoted: WorldServer, dice: Dice): void {
   const { slots } = network;
   if (slots === undefined) throw new Error('Only a Cluster has slots.');
@@ -57,20 +58,20 @@ export function promote(network: Network, old: WorldServer, promoted: WorldServe
     if (port !== from) continue;
     slots.owners[bucket] = to;
     learn(promoted, bucket, to);
-    tellOthers(network, bucket, [old, promoted], dice);
+    notifyOthers(network, bucket, [old, promoted], dice);
   }
 }
 
-/** A master that was replaced learns all that has happened meanwhile. */
+/** A replaced master learns everything that has happened in the meantime. */
 export function rejoin(network: Network, old: WorldServer): void {
   const { owners = [] } = network.slots ?? {};
   for (const [bucket, port] of owners.entries()) learn(old, bucket, port);
   if (old.model.slots) old.model.slots.isCutOff = false;
 }
 
-function tellOthers({ servers, slots, timeline }: Network, bucket: number, told: WorldServer[], dice: Dice): void {
+function notifyOthers({ servers, slots, timeline }: Network, bucket: number, informed: WorldServer[], dice: Dice): void {
   for (const other of servers) {
-    if (told.includes(other)) continue;
+    if (informed.includes(other)) continue;
     timeline.in(dice.between(0, HEARD_WITHIN), () => {
       learn(other, bucket, slots?.owners[bucket] as number);
     });

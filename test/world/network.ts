@@ -19,33 +19,35 @@ export interface Latency {
 export class WorldServer {
   /** Until when it executes nothing, in true time. */
   pausedUntil = 0;
-  /** Until when it accepts no connection. */
+  /** Until when it accepts no connections. */
   downUntil = 0;
   readonly links = new Set<Link>();
-  /** Until when a machine is cut off from it alone. */
+  /** Until when a machine is cut off from this server only. */
   readonly cutFrom = new Map<Machine, number>();
 
   constructor(readonly model: RedisModel) {}
 
-  /** All its connections end. */
+  /** Breaks all its connections. */
   endLinks(why: string): void {
     for (const link of [...this.links]) link.breakOff(why);
   }
 }
 
-/** What the world may do when a command was executed, and before its reply is sent. */
+/** What the world may do after a command was executed and before its reply is sent. */
 export type Strike = (link: Link, effects: ReadonlySet<Effect>, command: readonly string[]) => void;
 
-/** The port of the first server. Each further one has the next. */
+/** The first server's port. The servers' ports are consecutive. */
 export const FIRST_PORT = 7_000;
 
 /** The network between the machines and the servers. */
 export class Network {
-  /** All servers. Connections lead to the last one, except in a Cluster and to independent nodes, where they lead to a port. */
+  /**
+   * All servers. Connections lead to the last one. In a Cluster and to independent nodes, they lead to a port instead.
+   */
   readonly servers: WorldServer[] = [];
-  /** In a Cluster: which servers own the slots, and which slots migrate. */
+  /** In a Cluster: which servers own the slots, and which slots are migrating. */
   slots: SlotMap | undefined;
-  /** The servers are the nodes of Redlock. */
+  /** Whether the servers are the nodes of Redlock. */
   areIndependent = false;
   /** Until when a machine is cut off, in true time. */
   readonly cutUntil = new Map<Machine, number>();
@@ -53,7 +55,7 @@ export class Network {
   /** Called for each command when a client sends it. */
   onSent: (machine: Machine, command: readonly string[]) => void = () => undefined;
   onExecuted: Strike = () => undefined;
-  /** Called for each command that was executed, for the story. */
+  /** Called for each executed command, for the story. */
   onCommand: (link: Link, command: readonly string[], reply: Reply) => void = () => undefined;
   /** Called for each subscription that the server ends, for the story. */
   onUnsubscribed: (link: Link, channel: string) => void = () => undefined;
@@ -87,7 +89,10 @@ export class Network {
     return this.slots ? this.servers.filter(({ model }) => !model.isReplica) : [this.server];
   }
 
-  /** The data in which a key is, or would be: while its slot migrates, at the target once it has arrived there. */
+  /**
+   * The data that contains a key, or would contain it. While its slot migrates, a key that has already moved is at the
+   * target.
+   */
   modelOf(key: string): RedisModel {
     const owner = this.slots?.ownerOf(key);
     if (owner === undefined) return this.server.model;
@@ -125,7 +130,7 @@ class Pipe {
   readonly #queue: { readonly at: number; readonly arrive: () => void }[] = [];
   #event: WorldEvent | undefined;
 
-  /** @param blockedUntil until when what lies on the way lets nothing through */
+  /** @param blockedUntil until when the path lets nothing through */
   constructor(
     private readonly network: Network,
     private readonly blockedUntil: () => number,
@@ -154,17 +159,17 @@ class Pipe {
   };
 }
 
-/** One TCP connection: both its ends, and what is on its way between them. */
+/** One TCP connection: both ends, and what is in flight between them. */
 export class Link implements ModelClient {
   readonly id: number;
   readonly toServer: Pipe;
   readonly toClient: Pipe;
   readonly server: WorldServer;
-  /** The client has closed its end, so that replies on their way may still arrive. */
+  /** The client has closed its end. Replies in flight may still arrive. */
   isGivenUp = false;
-  /** It carries messages to a subscriber: the name of their event. */
+  /** The name of the message event if the connection serves a subscriber. */
   #messages: 'message' | 'smessage' | undefined;
-  /** Neither end gets anything any more. */
+  /** Neither end receives anything any longer. */
   #isBroken = false;
 
   constructor(
@@ -193,7 +198,7 @@ export class Link implements ModelClient {
     const { server, machine } = this;
     this.toServer.send(() => {
       if (this.#isBroken) return;
-      // Sentinel names another master by now, or the server is down.
+      // By now, Sentinel names another master, or the server is down.
       if (server !== this.#reached || server.downUntil > this.network.timeline.now) {
         this.breakOff('connect ECONNREFUSED');
         return;
@@ -204,7 +209,7 @@ export class Link implements ModelClient {
         this.connection.opened(this);
       });
     });
-    // A network that is cut lets no handshake through, and a client waits for that only for a while.
+    // A broken network lets no handshake through, and a client waits for that only for a limited time.
     this.network.timeline.in(2_000, () => {
       machine.run(() => {
         if (!server.links.has(this)) this.connection.closed(this, new Error('connect ETIMEDOUT'));
@@ -230,7 +235,7 @@ export class Link implements ModelClient {
 
   push(channel: string, message: string): void {
     this.receive(() => {
-      this.connection.told(this, this.#messages ?? 'message', channel, message);
+      this.connection.onMessage(this, this.#messages ?? 'message', channel, message);
     });
   }
 
@@ -245,7 +250,7 @@ export class Link implements ModelClient {
     this.breakOff('Connection killed');
   }
 
-  /** The client closes its end. The server sees that behind all that was sent before. */
+  /** The client closes its end. The server sees that after everything sent earlier. */
   close(): void {
     this.isGivenUp = true;
     this.toServer.send(() => {
@@ -257,14 +262,14 @@ export class Link implements ModelClient {
     });
   }
 
-  /** The library of the client leaves the server. */
+  /** The client library disconnects from the server. */
   leave(): void {
     this.machine.run(() => {
       this.connection.leave(this);
     });
   }
 
-  /** The connection ends in both directions, and what is on its way is lost. */
+  /** Both directions end, and everything in flight is lost. */
   breakOff(why: string): void {
     if (this.#isBroken) return;
     this.#isBroken = true;
@@ -294,13 +299,16 @@ export class Link implements ModelClient {
 type Settle = (error: Error | undefined, reply?: Reply) => void;
 
 interface ClientOptions {
-  /** Of a node of a Cluster, or of an independent one. */
+  /** The port of a Cluster node or an independent node. */
   readonly port?: number;
   readonly disconnectTimeout?: number;
   readonly retryStrategy?: (times: number) => number;
 }
 
-/** A connection as ioredis makes it: it connects again by itself, and reads on after it was given up, until its end. */
+/**
+ * A connection as ioredis implements it: it reconnects on its own, and after being given up, it still reads until it is
+ * closed.
+ */
 export class SimulatedConnection extends EventEmitter implements IoredisConnection {
   readonly #inFlight = new Map<Link, Set<Settle>>();
   #link: Link | undefined;
@@ -348,9 +356,11 @@ export class SimulatedConnection extends EventEmitter implements IoredisConnecti
     });
   }
 
-  /** The library leaves a server that is not the master any more: it waits for no farewell. */
+  /**
+   * The library leaves a server that is no longer the master, without waiting for the server's end of the connection.
+   */
   leave(link: Link): void {
-    // One that was given up is still read until the farewell of its server.
+    // A connection that was given up is still read until the server closes it.
     if (this.#link !== link || link.isGivenUp) return;
     link.close();
     this.closed(link, new Error('The master has changed.'));
@@ -371,7 +381,7 @@ export class SimulatedConnection extends EventEmitter implements IoredisConnecti
       link.request([command, ...args], (reply) => {
         if (!inFlight.has(settle)) return;
         if (command === 'ssubscribe' && reply instanceof Error && reply.message.includes('MOVED')) {
-          // ioredis never answers this call.
+          // ioredis never settles this call.
           inFlight.delete(settle);
           this.moved(link);
         } else if (reply instanceof Error) settle(reply);
@@ -392,8 +402,8 @@ export class SimulatedConnection extends EventEmitter implements IoredisConnecti
     this.emit('ready');
   }
 
-  told(link: Link, event: 'message' | 'smessage', channel: string, message: string): void {
-    // The socket of a connection that has ended is read no more.
+  onMessage(link: Link, event: 'message' | 'smessage', channel: string, message: string): void {
+    // The socket of a closed connection is no longer read.
     if (this.#link === link) this.emit(event, channel, message);
   }
 

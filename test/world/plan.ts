@@ -1,7 +1,9 @@
 import type { Latency } from './network.js';
 import type { Effect } from './redis-model.js';
 
-/** What can go wrong. Those with `at-` strike at a point of the protocol: when the next command has the effect `point`. */
+/**
+ * What can go wrong. Faults with `at-` strike at a point of the protocol: when the next command has the effect `point`.
+ */
 export type FaultKind =
   | 'cut'
   | 'reset'
@@ -32,25 +34,25 @@ export type FaultKind =
 
 export interface Fault {
   readonly kind: FaultKind;
-  /** In ms of true time. A fault at a point strikes at the first chance after that. */
+  /** The time, in ms of true time. A fault at a point strikes at the first opportunity after it. */
   readonly at: number;
-  /** The process that is hit, where one is. */
+  /** The affected process, if the fault affects one. */
   readonly place: number;
   readonly lasts: number;
   readonly point: Effect;
-  /** Decides all further choices. */
+  /** Determines all further choices. */
   readonly choice: number;
 }
 
 export type CallKind = 'exclusive' | 'shared' | 'limited' | 'several' | 'nested' | 'ordered' | 'burst';
 
-/** How callers call. */
+/** How callers behave. */
 export interface Habits {
   readonly kinds: Readonly<Partial<Record<CallKind, number>>>;
   readonly leases: readonly number[];
   readonly waits: readonly number[];
   readonly limit: number;
-  /** Pause between two calls of one caller. */
+  /** The pause between two calls of one caller. */
   readonly pause: number;
   readonly task: number;
   /** The share of tasks that take about as long as a lease. */
@@ -67,11 +69,11 @@ export interface PlannedCaller {
   readonly seed: number;
 }
 
-/** A job with ticks, and a leader, in each process. All times in ms. */
+/** A job with ticks and a leader in each process. All times are in ms. */
 export interface PlannedRecipes {
   readonly seed: number;
   readonly lease: number;
-  /** Between two ticks of the job. */
+  /** The time between two ticks of the job. */
   readonly period: number;
   readonly catchUp: number;
   readonly afterCrash: number;
@@ -86,34 +88,34 @@ export interface PlannedRedlock {
   /** The longest lease, in ms. */
   readonly maxLease: number;
   readonly delayedRestart: boolean;
-  /** By how many ms the wall clocks of the nodes may be wrong. */
+  /** By how many ms the nodes' wall clocks may be wrong. */
   readonly skew: number;
 }
 
-/** All that a seed decides before the run. It can be stored, and made smaller. */
+/** Everything that a seed determines before the run. It can be stored and shrunk. */
 export interface Plan {
   readonly seed: number;
-  /** For how many ms there are calls and faults. */
+  /** For how many ms calls and faults occur. */
   readonly duration: number;
   readonly processes: number;
   readonly callers: readonly PlannedCaller[];
   readonly keys: number;
   readonly habits: Habits;
   readonly latency: Latency;
-  /** By which share the clocks of machines may be wrong. */
+  /** By which fraction the machines' clocks may be wrong. */
   readonly drift: number;
   readonly commandTimeout: number;
   readonly faults: readonly Fault[];
   readonly recipes?: PlannedRecipes | undefined;
-  /** The locks are in the memory of the one process, and not on a server. */
+  /** Whether the locks are in the memory of a single process instead of on a server. */
   readonly isInMemory?: boolean | undefined;
-  /** The locks are on a Cluster of so many masters, and not on one server. */
+  /** The number of masters, if the locks are on a Cluster instead of a single server. */
   readonly masters?: number | undefined;
-  /** The locks are on independent nodes, and not on one server. */
+  /** Set if the locks are on independent nodes instead of a single server. */
   readonly redlock?: PlannedRedlock | undefined;
 }
 
-/** For how long a process may have a lock that does not answer any more, in ms. */
+/** How long an unresponsive process may hold a lock, in ms. */
 export function longestHold({ leases, minHolds, minHold, extend }: Habits): number {
   return Math.max(...leases) * (extend > 0 ? 2 : 1) + (minHold > 0 ? Math.max(...minHolds) : 0);
 }

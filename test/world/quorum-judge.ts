@@ -5,29 +5,34 @@ import type { RedisModel } from './redis-model.js';
 
 const LAYOUT = new RedlockKeyLayout('lock');
 const HOLDER_DIGITS = 32;
-/** How long a node without a counter counts as hit after each look, in ms. The next grant brings its counter. */
+/** How long a node without a counter counts as affected after each check, in ms. The next grant brings its counter. */
 const LOOKED_AT = 50;
-/** Votes that were extended together end within this time, in ms. One that ends earlier is not of the last majority. */
+/**
+ * Votes that were extended together end within this time, in ms. A vote that ends earlier doesn't belong to the last
+ * majority.
+ */
 const AS_LONG = 100;
 
-/** What follows when so many nodes are hit that the others are no majority: for one process, or for all. */
+/** What follows if so many nodes are affected that the others form no majority, for one process or for all. */
 export interface QuorumListener {
   withoutMajority(until: number, place: number | undefined): void;
-  /** Votes that have no owner any more may block a majority. */
+  /** Votes that no longer have an owner may block a majority. */
   orphaned(until: number): void;
   report(violation: string): void;
 }
 
-/** Who has the votes of independent nodes, and what a majority promises while others fail or lose their data. */
+/**
+ * Knows who has the votes of independent nodes, and what a majority guarantees while others fail or lose their data.
+ */
 export class QuorumJudge {
-  /** When votes were requested last, by holder, and when so many of them were lost that no majority was left. */
+  /** By holder: when its votes were last requested, and when so many of them were lost that no majority was left. */
   readonly #requestedAt = new Map<string, number>();
   readonly #brokenAt = new Map<string, number>();
-  /** The holders in whose name processes have requested votes last, by process and lock. */
+  /** The holders for which processes last requested votes, by process and lock. */
   readonly #lastHolder = new Map<string, string>();
-  /** Since when votes have been there without a call, by holder and node. */
+  /** Since when votes have existed without a call, by holder and node. */
   readonly #strayedSince = new Map<string, number>();
-  /** Until when nodes are hit: for all, and for single processes by their places. */
+  /** Until when faults affect nodes: for all processes, and for single processes by place. */
   readonly #hitUntil: number[];
   readonly #hitFor = new Map<number, number[]>();
   /** Until when nodes may have votes without an owner. */
@@ -44,7 +49,7 @@ export class QuorumJudge {
     this.#orphanedUntil = nodes.map(() => -Infinity);
   }
 
-  /** A process has sent a call of the script: it may request votes. */
+  /** A process has sent a script call, which may request votes. */
   sent(process: number, command: readonly string[], now: number): void {
     const count = Number(command[2]);
     for (let index = 1; index < count; index += 1) {
@@ -56,7 +61,7 @@ export class QuorumJudge {
     }
   }
 
-  /** The holder in whose name a process has just got a lock. */
+  /** The holder for which a process has just acquired a lock. */
   holderOf(process: number, key: string): string | undefined {
     const lock = LAYOUT.lockOf(key);
     const votes = this.nodes.map((node) => voteOf(node.textAt(lock)));
@@ -69,12 +74,12 @@ export class QuorumJudge {
     return this.#isMajority(this.nodes.filter((node) => voteOf(node.textAt(lock))?.holder === holder).length);
   }
 
-  /** When the votes for a holder were requested last. */
+  /** When the votes for a holder were last requested. */
   requestedAt(holder: string): number {
     return this.#requestedAt.get(holder) ?? -Infinity;
   }
 
-  /** A node is about to lose this, or everything. Answers whether a majority keeps its counters. */
+  /** A node is about to lose this key, or everything. Returns whether a majority keeps its counters. */
   loses(node: RedisModel, now: number, key?: string): boolean {
     this.#lostAt = now;
     for (const lock of key === undefined ? node.keys() : [key]) {
@@ -93,22 +98,22 @@ export class QuorumJudge {
     return false;
   }
 
-  /** Whether a hold of `lease` ms may have lost its majority with the data of nodes. */
+  /** Whether a hold with a lease of `lease` ms may have lost its majority to data loss on nodes. */
   isBroken(holder: string, lease: number, now: number): boolean {
     return now <= (this.#brokenAt.get(holder) ?? -Infinity) + lease;
   }
 
-  /** Whether another caller may get a lock whose holder has lost its majority. Not with `delayedRestart`. */
+  /** Whether another caller may get a lock whose holder has lost its majority. Never true with `delayedRestart`. */
   get isForgiving(): boolean {
     return !this.plan.delayedRestart;
   }
 
-  /** When data was lost last that makes the tokens of locks uncertain that are being granted. */
+  /** When data was last lost that makes the tokens of locks being granted uncertain. */
   get tokensLostAt(): number {
     return this.isForgiving ? this.#lostAt : this.#countersLostAt;
   }
 
-  /** Whether a majority without this node keeps a key locked that this holder has retained, or is about to retain. */
+  /** Whether a majority without this node keeps a key locked that this holder retains or is about to retain. */
   isRetained(holder: string, key: string, lost: RedisModel): boolean {
     const texts = this.nodes.filter((node) => node !== lost).map((node) => node.textAt(LAYOUT.lockOf(key)));
     return this.#isMajority(
@@ -116,7 +121,7 @@ export class QuorumJudge {
     );
   }
 
-  /** A node is hit for everyone, or for the process in this place. */
+  /** A fault affects a node for every process, or for the process in this place. */
   hit(index: number, now: number, until: number, place?: number): void {
     raise(this.#hitsFor(place), index, until);
     raise(this.#orphanedUntil, index, until);
@@ -130,7 +135,7 @@ export class QuorumJudge {
   }
 
   /**
-   * @param isCalm whether nothing was hit for so long that all votes from then have ended
+   * @param isCalm whether there has been no fault for so long that all votes from before have ended
    * @param isCalled whether a process has a call for this key
    */
   look(now: number, isCalm: boolean, isCalled: (process: number, key: string) => boolean, bound: number): void {
@@ -155,7 +160,7 @@ export class QuorumJudge {
     return count > this.nodes.length / 2;
   }
 
-  /** From when on a majority is hit no more. */
+  /** The time from which a majority is no longer affected. */
   #majorityAt(hitUntil: readonly number[]): number {
     return hitUntil.toSorted((one, other) => other - one)[Math.floor((this.nodes.length - 1) / 2)] ?? -Infinity;
   }
@@ -172,7 +177,7 @@ function raise(times: number[], index: number, time: number): void {
   times[index] = Math.max(time, times[index] ?? -Infinity);
 }
 
-/** A vote of a process. A counter, a record, and the vote that retains a key belong to none. */
+/** A process's vote. A counter, a record, and the vote that retains a key belong to no process. */
 function voteOf(text: string | undefined): { readonly holder: string; readonly process: number } | undefined {
   if (text === undefined || !/^[\da-f]{32}\d{28}$/.test(text)) return undefined;
   return { holder: text.slice(0, HOLDER_DIGITS), process: Number.parseInt(text.slice(0, 6), 16) };

@@ -13,12 +13,12 @@ import type { Timeline } from './timeline.js';
 import type { Process } from './workload.js';
 
 const LEADER = 'leader';
-/** In ms. A term must be over before nothing may be left. */
+/** In ms. A term must be over before the check that nothing is left. */
 const LONGEST_TERM = 60_000;
-/** The end of a run is recorded while its lock is kept, and that is tried for a second. In ms. */
+/** The end of a run is recorded while its lock is held, with retries for a second. In ms. */
 const RECORDED_WITHIN = 2_000;
 
-/** The job that all processes schedule, and the leader for which all campaign. */
+/** The job that all processes schedule, and the leadership for which all of them campaign. */
 export class Recipes {
   readonly #ending = new AbortController();
 
@@ -34,7 +34,7 @@ export class Recipes {
     void this.#campaign(process, new Dice(this.plan.seed, process.number, 2));
   }
 
-  /** The scheduler fires no more, and leaders resign. */
+  /** The scheduler no longer fires, and leaders resign. */
   end(): void {
     this.#ending.abort();
   }
@@ -117,7 +117,7 @@ export class Recipes {
       `the ${key} of process ${number}`,
       this.timeline.now,
     );
-    this.story.note(`${call.name} begins with token ${lock.fencingToken}`);
+    this.story.note(`${call.name} starts with token ${lock.fencingToken}`);
     this.judge.begins(call);
     this.judge.enters(call, lock, signal);
     try {

@@ -2,17 +2,17 @@ import { createHash } from 'node:crypto';
 import { type LuaEngine, type Reply, replyError } from './lua-engine.js';
 import { bucketOf, type SlotMap } from './slot-map.js';
 
-/** What a command did to the data: the points at which the world may strike. */
+/** A command's effect on the data: the points at which the world may strike. */
 export type Effect = 'written' | 'deleted' | 'prolonged' | 'queued' | 'announced';
 
-/** The side of a connection that the server sees. */
+/** The server's side of a connection. */
 export interface ModelClient {
   readonly id: number;
-  /** A message on a channel that it has subscribed to. */
+  /** Delivers a message on a subscribed channel. */
   push(channel: string, message: string): void;
-  /** Its subscription to a sharded channel has ended, because the slot has moved. */
+  /** A subscription to a sharded channel has ended, because the slot has moved. */
   unsubscribed(channel: string): void;
-  /** It was ended by `CLIENT KILL`. */
+  /** `CLIENT KILL` has ended the connection. */
   end(): void;
 }
 
@@ -26,26 +26,26 @@ const NOT_AN_INTEGER = 'ERR value is not an integer or out of range';
 /**
  * The part of Redis that the locks use, in memory. `test/redis/world-model.spec.ts` compares it with a real server.
  *
- * Texts have one byte a character.
+ * Strings have one byte per character.
  */
 export class RedisModel {
-  /** What the command that was executed last did. */
+  /** The effects of the last executed command. */
   readonly effects = new Set<Effect>();
   readonly clients = new Map<number, ModelClient>();
   isReplica = false;
-  /** The number of commands, also of those of scripts. */
+  /** The number of commands, including the commands of scripts. */
   commands = 0;
   readonly #data = new Map<string, Entry>();
   readonly #scripts = new Map<string, string>();
   readonly #subscribers = new Map<string, Set<ModelClient>>();
   #starts = 1;
-  /** The time of the command that is executed, in µs. */
+  /** The time of the command being executed, in µs. */
   #micros = 0;
 
   /**
    * @param clock the server's wall clock, in ms since the epoch
-   * @param slots for a master of a Cluster
-   * @param name of the server in its run id
+   * @param slots set for a master of a Cluster
+   * @param name the server's name in its run id
    */
   constructor(
     private readonly engine: LuaEngine,
@@ -54,7 +54,7 @@ export class RedisModel {
     private readonly name = 'server',
   ) {}
 
-  /** Executes a command of a client. An error is answered as one. */
+  /** Executes a client's command. An error is returned as a reply. */
   execute(client: ModelClient, command: readonly string[]): Reply {
     this.effects.clear();
     this.#micros = Math.floor(this.clock() * 1_000);
@@ -86,7 +86,7 @@ export class RedisModel {
     for (const subscribers of this.#subscribers.values()) subscribers.delete(client);
   }
 
-  /** Ends what a restart ends. */
+  /** Ends everything that a restart ends. */
   restart(keepsData: boolean): void {
     this.#starts += 1;
     this.#scripts.clear();
@@ -105,14 +105,14 @@ export class RedisModel {
     this.#data.delete(key);
   }
 
-  /** Gives a key to another server, as `MIGRATE` does. */
+  /** Moves a key to another server, as `MIGRATE` does. */
   give(key: string, other: RedisModel): void {
     const entry = this.#data.get(key);
     this.#data.delete(key);
     if (entry) other.#data.set(key, entry);
   }
 
-  /** Another server owns the slot of a bucket from now on: subscriptions end, and keys that were left are deleted. */
+  /** From now on, another server owns a bucket's slot: subscriptions end, and remaining keys are deleted. */
   lose(bucket: number): void {
     for (const key of this.#data.keys()) if (bucketOf(key) === bucket) this.#data.delete(key);
     for (const [channel, subscribers] of this.#subscribers) {
@@ -122,7 +122,7 @@ export class RedisModel {
     }
   }
 
-  /** Takes over the data of another server, as a replica has it. */
+  /** Takes over another server's data, as a replica has it. */
   copy(other: RedisModel): void {
     this.#data.clear();
     for (const [key, entry] of other.#data) {
@@ -141,20 +141,20 @@ export class RedisModel {
     return this.#entry(key) !== undefined;
   }
 
-  /** The text at a key; `undefined` where there is none. */
+  /** The text at a key; `undefined` if there is none. */
   textAt(key: string): string | undefined {
     this.#micros = Math.floor(this.clock() * 1_000);
     const entry = this.#entry(key);
     return entry?.type === 'string' ? entry.text : undefined;
   }
 
-  /** For how many ms a key lasts. */
+  /** For how many ms a key remains. */
   leftAt(key: string): number {
     this.#micros = Math.floor(this.clock() * 1_000);
     return this.#timeLeft(key);
   }
 
-  /** The members of a sorted set, from the lowest score on. */
+  /** The members of a sorted set, in ascending order of their scores. */
   membersAt(key: string): string[] {
     this.#micros = Math.floor(this.clock() * 1_000);
     const entry = this.#entry(key);
@@ -165,7 +165,7 @@ export class RedisModel {
     return (this.#subscribers.get(channel)?.size ?? 0) > 0;
   }
 
-  /** What a command touches, and how to tell whether it is here. Sharded channels need not exist. */
+  /** What a command accesses, and how to tell whether it is here. Sharded channels need not exist. */
   #namesIn(command: readonly string[]): [names: readonly string[], has: (name: string) => boolean] {
     const isChannel = ['SPUBLISH', 'SSUBSCRIBE'].includes(command[0]?.toUpperCase() ?? '');
     return [namesIn(command), isChannel ? () => true : (key) => this.#entry(key) !== undefined];
@@ -261,7 +261,7 @@ export class RedisModel {
     }
   }
 
-  /** The time by which keys expire, in whole ms. */
+  /** The time at which keys expire, in whole ms. */
   get #time(): number {
     return Math.floor(this.#micros / 1_000);
   }
@@ -394,13 +394,13 @@ export class RedisModel {
     return names.slice(Number(offset), Number(offset) + Number(count));
   }
 
-  /** Counters, records and names are no locks. */
+  /** Counters, records, and names aren't locks. */
   #touched(effect: Effect, key: string): void {
     if (isLock(key)) this.effects.add(effect);
   }
 }
 
-/** Whether a key is a lock, or the vote of a Redlock node for one. */
+/** Whether a key is a lock, or a Redlock node's vote for one. */
 export function isLock(key: string): boolean {
   return key.includes('}:') || key.startsWith('lock:redlock:');
 }
@@ -427,7 +427,7 @@ function namesIn([name = '', ...args]: readonly string[]): readonly string[] {
   }
 }
 
-/** A client has its id as its port. */
+/** A client's id serves as its port. */
 function addressOf(id: number): string {
   return `10.0.0.1:${id}`;
 }

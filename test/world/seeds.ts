@@ -8,12 +8,15 @@ const HARMLESS: readonly FaultKind[] = [
   ...(['crash', 'wall-clock', 'restart', 'script-flush'] as const),
   ...(['at-lose-reply', 'at-late-reply', 'at-crash', 'at-pause', 'at-lose-messages', 'at-late-messages'] as const),
 ];
-/** The server forgets locks, which the guarantees except. */
+/** Faults that make the server lose locks, which the guarantees exclude. */
 const LOSSES: readonly FaultKind[] = ['flush', 'restart-empty', 'evict', 'switch'];
 
 /** The share of plans whose locks are on a Cluster. */
 const ON_CLUSTER = 0.15;
-/** How long one of its masters is away at most, in ms. After about that time, a real Cluster replaces it or refuses all commands. */
+/**
+ * The maximum time that one of its masters is unreachable, in ms. After about that time, a real Cluster replaces it or
+ * refuses all commands.
+ */
 const AWAY = 10_000;
 /** The share of plans in which callers only nest their locks. */
 const NESTED = 0.04;
@@ -21,18 +24,18 @@ const NESTED = 0.04;
 const ON_REDLOCK = 0.08;
 
 /**
- * Draws a plan. Each seed has its own mix (swarm testing): a run in which everything goes wrong at the same time reaches fewer states than
- * many runs in each of which a few things go wrong often.
+ * Creates a plan. Each seed has its own mix (swarm testing): a run in which everything goes wrong at the same time
+ * reaches fewer states than many runs in each of which a few things go wrong often.
  *
- * @param chosen the theme. Default: none, or a theme that the seed decides
- * @param where the locks are. Default: the seed decides
+ * @param chosen the theme. Default: none, or a theme chosen by the seed
+ * @param where where the locks are. Default: chosen by the seed
  */
 export function planOf(seed: number, chosen?: string, where?: 'cluster' | 'redlock'): Plan {
   const dice = new Dice(seed, 1);
   const drawn = dice.chance(0.4) ? undefined : dice.pick(Object.keys(THEMES));
   const nestingDice = new Dice(seed, 5);
   const nested = nestingDice.chance(NESTED) ? nestingDice.pick(Object.keys(NESTING)) : drawn;
-  // With dice of its own that leave the seeds of test/mutants as they are.
+  // Uses separate dice, so that the seeds of test/mutants stay the same.
   const redlockDice = new Dice(seed, 35);
   const isOnRedlock = redlockDice.chance(ON_REDLOCK);
   const name =
@@ -57,14 +60,14 @@ export function planOf(seed: number, chosen?: string, where?: 'cluster' | 'redlo
     faults: faultsOf(dice, processes, duration),
   };
   const themed = { ...plan, ...theme?.(dice, plan) };
-  // With dice of its own, so that all other choices of a seed stay.
+  // Uses separate dice, so that all other choices of a seed stay the same.
   const clusterDice = new Dice(seed, 4);
   const isDrawn = clusterDice.chance(ON_CLUSTER);
   const isElsewhere = themed.isInMemory === true || themed.redlock !== undefined;
   return !isElsewhere && (where === 'cluster' || isDrawn) ? onCluster(clusterDice, themed) : themed;
 }
 
-/** The same on a Cluster, whose slots migrate now and then. */
+/** The same plan on a Cluster whose slots migrate now and then. */
 function onCluster(dice: Dice, plan: Plan): Plan {
   const { processes, duration } = plan;
   const rates = { every: dice.pick([1_000, 5_000, 20_000]), lasts: dice.pick([20, 300, 2_000]), processes, duration };

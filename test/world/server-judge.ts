@@ -3,7 +3,7 @@ import { EPOCH } from './machine.js';
 import type { RedisModel } from './redis-model.js';
 
 const LAYOUT = new KeyLayout('lock');
-/** A provisional grant: its token, its end, and the process that it was handed to. */
+/** A provisional grant: its token, its end, and the process to which it was handed off. */
 const PROVISIONAL = /^c(\d{16})(\d{13})([\da-f]{12})/;
 
 interface Free {
@@ -11,11 +11,17 @@ interface Free {
   since: number;
 }
 
-/** Decides whether the server hands locks to processes that can take them, and whether each lock that ends goes to its first waiter. */
+/**
+ * Decides whether the server hands off locks to processes that can take them, and whether each lock that ends goes to
+ * its first waiter.
+ */
 export class ServerJudge {
   /** The texts of the locks after the last command that named them. */
   readonly #texts = new Map<string, string | undefined>();
-  /** When each process was last heard, and since when those are silent that have let a grant run out: by their channels. */
+  /**
+   * By channel: when each process was last heard from, and since when a process that let a grant expire has been
+   * silent.
+   */
   readonly #heardAt = new Map<string, number>();
   readonly #silentSince = new Map<string, number>();
   readonly #free = new Map<string, Free>();
@@ -26,17 +32,17 @@ export class ServerJudge {
     private readonly report: (violation: string) => void,
   ) {}
 
-  /** The server has forgotten locks, and with them which processes do not answer. */
+  /** The server has lost locks, and also which processes don't respond. */
   lostData(now: number): void {
     this.#lostAt = now;
     this.#silentSince.clear();
   }
 
-  /** The server has executed a call of the script, of this process. */
+  /** The server has executed this process's script call. */
   executed(process: number, locks: readonly string[], now: number): void {
     for (const lock of locks) {
       const model = this.modelOf(lock);
-      // In a Cluster each bucket is told by itself who is there.
+      // In a Cluster, each bucket tracks on its own which processes are present.
       const counter = model.slots ? LAYOUT.counterOf(LAYOUT.bucketIn(lock)) : LAYOUT.counter;
       const known = (number: number) => `${counter}${number}`;
       this.#heardAt.set(known(process), now);
@@ -48,21 +54,21 @@ export class ServerJudge {
       if (ended && ended.endsAt <= now && ended.grantedAt > this.#lostAt)
         this.#silentSince.set(known(ended.process), ended.endsAt);
       const grant = grantOf(text);
-      // One from before a loss of data is not new: a replica has kept it.
+      // A grant from before a loss of data isn't new: a replica has kept it.
       if (grant === undefined || grant.process === process || grant.grantedAt <= this.#lostAt) continue;
       const silentSince = this.#silentSince.get(known(grant.process)) ?? -Infinity;
       if (silentSince > (this.#heardAt.get(known(grant.process)) ?? -Infinity)) {
-        this.report(`"${lock}" is handed to process ${grant.process}, which has let another lock run out`);
+        this.report(`"${lock}" was handed off to process ${grant.process}, which has let another grant expire`);
       }
       if (!model.hasSubscriber(LAYOUT.channelOf(grant.channel, counter))) {
-        this.report(`"${lock}" is handed to process ${grant.process}, which does not listen`);
+        this.report(`"${lock}" was handed off to process ${grant.process}, which is not listening`);
       }
     }
   }
 
   /**
-   * @param isHealthy whether nothing has disturbed this process lately
-   * @param bound for how long a lock that has ended may be left to its first waiter, in ms
+   * @param isHealthy whether nothing has disturbed this process recently
+   * @param bound how long a lock that has ended may be left to its first waiter, in ms
    */
   look(key: string, now: number, isHealthy: (process: number) => boolean, bound: number): void {
     const lock = LAYOUT.lockOf(key);
@@ -79,12 +85,12 @@ export class ServerJudge {
     const free = known?.head === head ? known : { head, since: now };
     this.#free.set(key, free);
     if (now - free.since <= bound) return;
-    this.report(`"${key}" has ended ${(now - free.since).toFixed(0)} ms ago, and its first waiter does not have it`);
+    this.report(`"${key}" ended ${(now - free.since).toFixed(0)} ms ago, but its first waiter does not have it`);
     free.since = Infinity;
   }
 }
 
-/** A provisional grant in the text of a lock, in true time. */
+/** A provisional grant in a lock's text, in true time. */
 function grantOf(text: string | undefined) {
   const [, token, endsAt, channel] = PROVISIONAL.exec(text ?? '') ?? [];
   if (token === undefined || endsAt === undefined || channel === undefined) return undefined;
@@ -96,7 +102,7 @@ function grantOf(text: string | undefined) {
   };
 }
 
-/** The number of a process, which its id in the records begins with. */
+/** The number of a process, with which its id in the records starts. */
 function processOf(id: string): number {
   return Number.parseInt(id.slice(0, 6), 16);
 }

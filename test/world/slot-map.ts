@@ -1,6 +1,9 @@
 import { type Reply, replyError } from './lua-engine.js';
 
-/** The hash slots of the 16 buckets of the locks, which are the tags `{0}` to `{15}`. `test/redis/world-model.spec.ts` compares them with a real server. */
+/**
+ * The hash slots of the locks' 16 buckets, which are the tags `{0}` to `{15}`. `test/redis/world-model.spec.ts`
+ * compares them with a real server.
+ */
 export const SLOTS: readonly number[] = [
   ...[13_907, 9_842, 5_649, 1_584, 14_039, 9_974, 5_781, 1_716],
   ...[14_171, 10_106, 247, 4_310, 8_373, 12_436, 115, 4_178],
@@ -14,11 +17,11 @@ export function bucketOf(name: string): number {
   return Number.parseInt(name.slice(name.indexOf('{') + 1), 10);
 }
 
-/** What a master of a Cluster knows: which one owns each slot, and which of its own slots migrate. */
+/** What a master of a Cluster knows: which master owns each slot, and which of its own slots are migrating. */
 export class SlotMap {
-  /** The ports to which its own slots migrate, by bucket. */
+  /** The ports to which its own slots are migrating, by bucket. */
   readonly migrating = new Map<number, number>();
-  /** The node knows that it was away, and not yet what has happened meanwhile. */
+  /** Whether the node knows that it was cut off, but not yet what happened in the meantime. */
   isCutOff = false;
 
   /** @param owners the ports of the owners, by bucket */
@@ -32,10 +35,10 @@ export class SlotMap {
   }
 
   /**
-   * The answer to a command that this node doesn't run, as Redis 7 gives it before it looks at anything else.
+   * The reply to a command that this node doesn't execute, as Redis 7 gives it before checking anything else.
    *
-   * @param names the keys, or the channel, of the command
-   * @param has whether a key is here; of a channel it always is
+   * @param names the keys or the channel of the command
+   * @param has whether a key is here; always true for a channel
    */
   refusal(names: readonly string[], has: (name: string) => boolean): Error | undefined {
     const [first] = names;
@@ -62,7 +65,7 @@ export class SlotMap {
     return this.refusal(names, has) && replyError(NON_LOCAL);
   }
 
-  /** The answer to `CLUSTER SLOTS`. */
+  /** The reply to `CLUSTER SLOTS`. */
   get ranges(): Reply {
     return this.owners.map((port, bucket) => [SLOTS[bucket] ?? 0, SLOTS[bucket] ?? 0, [HOST, port]]);
   }

@@ -4,11 +4,11 @@ import { type Fault, type FaultKind, type Habits, longestHold, type Plan } from 
 
 export type Theme = (dice: Dice, plan: Plan) => Partial<Plan>;
 
-/** Of runs in which nothing but the theme of a run is to happen. */
+/** For runs in which only the theme of the run occurs. */
 const QUIET = { minHold: 0, maxHold: 0, extend: 0, abort: 0, longTasks: 0 };
 const STEADY = { typical: 0.6, slowShare: 0, slow: 2 };
 
-/** Callers that hold one key and wait for another one. */
+/** Callers that hold one key and wait for another. */
 const nesting =
   (kind: 'nested' | 'ordered'): Theme =>
   (dice, { habits }) => {
@@ -23,12 +23,15 @@ const nesting =
     };
   };
 
-/** Runs in which one thing happens again and again, that a mix of everything rarely reaches. */
+/** Runs in which one thing occurs repeatedly that a mix of everything rarely reaches. */
 export const THEMES: Readonly<Record<string, Theme>> = {
-  /** Keys stay locked after their tasks, and callers leave before their turn: then others must learn when the keys are free. */
+  /**
+   * Keys stay locked after their tasks, and callers leave before their turn. Other callers must then learn when the
+   * keys are free.
+   */
   'retained keys': (dice, { habits }) => {
     const kinds = dice.pick([{ exclusive: 1 }, { limited: 1 }, { limited: 1 }]);
-    // Few, because each that comes later is told when the key is free.
+    // Few processes, because each one that arrives later is notified when the key is free.
     const processes = 'limited' in kinds ? 4 : 3;
     return {
       ...{ duration: 200_000, processes, callers: callersOf(dice, processes, 1), keys: 1, faults: [], latency: STEADY },
@@ -38,7 +41,7 @@ export const THEMES: Readonly<Record<string, Theme>> = {
       },
     };
   },
-  /** Processes crash while their keys are to stay locked for longer than their leases. */
+  /** Processes crash while their keys must stay locked for longer than their leases. */
   'crashes of retained keys': (dice, { habits }) => {
     const duration = 40_000;
     return {
@@ -50,7 +53,7 @@ export const THEMES: Readonly<Record<string, Theme>> = {
       },
     };
   },
-  /** Locks are handed to processes that do not answer. */
+  /** Locks are handed off to unresponsive processes. */
   'frozen processes': (dice, { habits, duration }) => ({
     ...{ processes: 3, callers: callersOf(dice, 3, 3), keys: 2, latency: STEADY },
     faults: repeated(dice, ['pause', 'pause', 'cut', 'at-pause'], {
@@ -80,7 +83,7 @@ export const THEMES: Readonly<Record<string, Theme>> = {
       },
     };
   },
-  /** Connections fall silent for long, while new ones work. */
+  /** Connections fall silent for a long time, while new ones work. */
   'silent connections': (dice, { habits }) => ({
     ...{ duration: 100_000, processes: 2, callers: callersOf(dice, 2, 2), keys: 1, latency: STEADY },
     faults: repeated(dice, ['stall', 'late-replies'], {
@@ -91,7 +94,10 @@ export const THEMES: Readonly<Record<string, Theme>> = {
     }),
     habits: { ...habits, ...QUIET, kinds: { exclusive: 1 }, leases: [30_000], waits: [2_000], pause: 500, task: 200 },
   }),
-  /** Processes are cut off for longer than their leases, and their clocks run as wrong as they may. Other holds reach their longest time. */
+  /**
+   * Processes are cut off for longer than their leases, and their clocks are as wrong as allowed. Other holds reach
+   * their maximum time.
+   */
   'cut off': (dice, { habits }) => ({
     ...{ duration: 100_000, processes: 2, callers: callersOf(dice, 2, 1), keys: 2, latency: STEADY, drift: 0.0095 },
     faults: repeated(dice, ['cut'], { every: 12_000, lasts: 12_000, processes: 2, duration: 100_000 }),
@@ -106,7 +112,7 @@ export const THEMES: Readonly<Record<string, Theme>> = {
       maxHold: 0.3,
     },
   }),
-  /** The answers to renewals and confirmations are late, and leases are changed meanwhile. */
+  /** Replies to renewals and confirmations are late, and leases change in the meantime. */
   'late answers': (dice, { habits }) => {
     const duration = 30_000;
     return {
@@ -121,7 +127,7 @@ export const THEMES: Readonly<Record<string, Theme>> = {
       },
     };
   },
-  /** A replica takes over while the master hangs, and callers ask all the time. */
+  /** A replica takes over while the master hangs, and callers keep making requests. */
   failovers: (dice, { habits }) => {
     const duration = 20_000;
     return {
@@ -133,13 +139,13 @@ export const THEMES: Readonly<Record<string, Theme>> = {
       },
     };
   },
-  /** One process keeps its locks in its memory. Its clock is right, so its tokens show when a lock was granted. */
+  /** One process keeps its locks in memory. Its clock is correct, so its tokens show when a lock was granted. */
   'in memory': (dice, { habits, duration }) => ({
     ...{ isInMemory: true, processes: 1, callers: callersOf(dice, 1, 8), drift: 0 },
     faults: dice.chance(0.5) ? [] : repeated(dice, ['pause'], { every: 5_000, lasts: 1_500, processes: 1, duration }),
     habits: { ...habits, task: dice.pick([2, 20, 300]) },
   }),
-  /** All processes schedule one job and campaign for one leader, and crash. */
+  /** All processes schedule one job, campaign for one leadership, and crash. */
   'jobs and leaders': (dice, { habits, seed }) => {
     const duration = 200_000;
     const lease = dice.pick([600, 3_000]);
@@ -167,7 +173,7 @@ export const THEMES: Readonly<Record<string, Theme>> = {
       },
     };
   },
-  /** Locks change hands faster than the clock of the server counts µs, so tokens run ahead of it. */
+  /** Locks change hands faster than the server's clock counts µs, so tokens run ahead of it. */
   'fast network': (dice, { habits }) => {
     const duration = 20;
     return {
@@ -181,15 +187,17 @@ export const THEMES: Readonly<Record<string, Theme>> = {
   },
 };
 
-/** The same of nested locks. They came later, so seeds draw them with dice of their own. */
+/** Themes for nested locks. They were added later, so seeds choose them with separate dice. */
 export const NESTING: Readonly<Record<string, Theme>> = {
-  /** Cycles arise all the time, and each is to be refused. */
+  /** Cycles arise constantly, and each must be refused. */
   'nested in any order': nesting('nested'),
-  /** No cycle can arise, so nobody may be refused. */
+  /** No cycle can arise, so no caller may be refused. */
   'nested in one order': nesting('ordered'),
 };
 
-/** A fleet on independent nodes, with exclusive locks. Clocks of processes and nodes drift apart by less than 1 %. */
+/**
+ * A fleet on independent nodes, with exclusive locks. The clocks of processes and nodes drift apart by less than 1 %.
+ */
 function onNodes(
   dice: Dice,
   { processes, duration }: Plan,
@@ -216,15 +224,15 @@ function onNodes(
   };
 }
 
-/** What may hit single nodes. */
+/** Faults that may affect single nodes. */
 const AT_NODES = [
   ...(['cut-node', 'stall', 'late-replies', 'server-pause', 'restart', 'script-flush'] as const),
   ...(['at-lose-reply', 'at-late-reply', 'at-restart-empty', 'restart-empty'] as const),
 ];
 
-/** The same on independent nodes. They came later, too. */
+/** Themes for independent nodes. They were added later, too. */
 export const REDLOCK: Readonly<Record<string, Theme>> = {
-  /** Everything may be hit that a minority or a majority of the nodes depends on. */
+  /** Everything that a minority or a majority of the nodes depends on may fail. */
   'nodes and processes fail': (dice, plan) => {
     const kinds = [...AT_NODES, 'cut', 'reset', 'pause', 'slow', 'crash', 'at-crash', 'at-pause'] as const;
     const chosen = kinds.filter(() => dice.chance(0.3));
@@ -251,7 +259,7 @@ export const REDLOCK: Readonly<Record<string, Theme>> = {
       faults: faults.map((fault) => ({ ...fault, choice: fault.choice - (fault.choice % nodes) + node })),
     };
   },
-  /** Nodes lose their data in turn, each when the one before it has votes again. Long holds outlast that. */
+  /** Nodes lose their data in turn, each after the previous one has regained votes. Long holds outlast that. */
   'nodes lose their data in turn': (dice, plan) => {
     const duration = 100_000;
     const habits = { ...plan.habits, ...QUIET, leases: [3_000], waits: [20_000], pause: 500, task: 20_000 };
@@ -261,7 +269,7 @@ export const REDLOCK: Readonly<Record<string, Theme>> = {
     }));
     return { ...onNodes(dice, plan, habits, undefined), duration, keys: 1, faults };
   },
-  /** A node loses its data just after another one was away, or has lost its data, too. */
+  /** A node loses its data just after another was unreachable or lost its own data. */
   'two nodes fail': (dice, plan) => {
     const { processes, duration } = plan;
     const kinds = dice.pick([['restart-empty'], ['restart-empty'], ['restart'], ['server-pause']] as const);
@@ -276,7 +284,7 @@ export const REDLOCK: Readonly<Record<string, Theme>> = {
     const habits = { ...plan.habits, ...QUIET, leases: [3_000], longTasks: 0.3 };
     return { ...onNodes(dice, plan, habits, undefined), faults: pairs, keys: dice.pick([1, 2, 3]) };
   },
-  /** Locks change hands faster than clocks count µs, and callers of one process have blocks of tokens. */
+  /** Locks change hands faster than clocks count µs, and the callers of one process have blocks of tokens. */
   'fast nodes': (dice, plan) => {
     const duration = 5;
     const habits = { ...plan.habits, ...QUIET, leases: [30_000], waits: [20_000], pause: 0, task: 0 };
@@ -285,7 +293,7 @@ export const REDLOCK: Readonly<Record<string, Theme>> = {
       latency: { typical: 0.002, slowShare: dice.pick([0, 0.1]), slow: 1 },
     };
   },
-  /** Answers of single nodes come after the decision, so that votes count late, are lost and are requested again. */
+  /** Replies of single nodes arrive after the decision, so votes count late, are lost, and are requested again. */
   'late votes': (dice, plan) => {
     const rates = {
       kinds: ['at-late-reply', 'late-replies', 'stall', 'at-restart-empty'] as const,

@@ -1,4 +1,4 @@
-/** Something that happens at a moment of true time, unless it is canceled before. */
+/** An event that happens at a moment of true time, unless it is canceled first. */
 export interface WorldEvent {
   readonly at: number;
   readonly order: number;
@@ -6,7 +6,7 @@ export interface WorldEvent {
 }
 
 /**
- * True time, in ms: a heap of events. Nothing in the world happens but by an event, so a run depends on its seed alone.
+ * True time, in ms: a heap of events. Nothing in the world happens outside an event, so a run depends only on its seed.
  */
 export class Timeline {
   #now = 0;
@@ -46,7 +46,7 @@ export class Timeline {
     event.run = undefined;
   }
 
-  /** Lets time pass until `end`. After each event, all promise jobs and ticks that follow from it run. */
+  /** Lets time pass until `end`. After each event, all resulting promise jobs and ticks run. */
   async runUntil(end: number, isOver: () => boolean = () => false): Promise<void> {
     await settled();
     for (let next = this.#heap[0]; next !== undefined && next.at <= end && !isOver(); next = this.#heap[0]) {
@@ -85,7 +85,7 @@ function isBefore(one: WorldEvent, other: WorldEvent): boolean {
   return one.at < other.at || (one.at === other.at && one.order < other.order);
 }
 
-// Between two immediates, Node runs all promise jobs and ticks, also those that these add.
+// Between two immediates, Node runs all promise jobs and ticks, including those that they add.
 function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

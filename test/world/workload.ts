@@ -17,15 +17,15 @@ export interface Process {
   readonly locks: LockManager;
 }
 
-/** How many calls have ended how, by the code of their error. */
+/** How many calls ended with each outcome, by error code. */
 export type Outcomes = Map<string, number>;
 
 const GAVE_UP = new Error('The caller gave up.');
-/** Callers of one process that come at the same moment. */
+/** The maximum number of callers of one process that arrive at the same moment. */
 const MOST_AT_ONCE = 5;
 const LONGEST_TASK = 45_000;
 
-/** One caller after another: draws a call, makes it, and draws the next one. */
+/** The callers: each one repeatedly chooses a call and makes it. */
 export class Workload {
   readonly outcomes: Outcomes = new Map();
   isOver = false;
@@ -55,7 +55,7 @@ export class Workload {
     }
   }
 
-  // Behind a method, because the compiler takes for granted that nothing has changed during an await.
+  // In a method, because the compiler assumes that nothing changes during an await.
   #hasEnded(): boolean {
     return this.isOver;
   }
@@ -71,7 +71,7 @@ export class Workload {
     return [`k${key}`, `k${(key + 1) % Math.max(2, this.keys)}`, ...(dice.chance(0.5) ? ['k9'] : [])];
   }
 
-  /** @param isOrdered whether all callers lock in one order, so that none waits for another one that waits for it */
+  /** @param isOrdered whether all callers lock in one order, so that no cycle can arise */
   async #nest(process: Process, dice: Dice, isOrdered: boolean): Promise<void> {
     const keys = Math.max(2, this.keys);
     const start = dice.whole(keys);
@@ -108,7 +108,7 @@ export class Workload {
       : Infinity;
     const { limit } = habits;
     const { place } = process;
-    // The record of a limited holder does not show which call holds by it.
+    // The record of a limited holder doesn't show which call holds the lock under it.
     const isQuiet = mode !== 'limited' && dice.chance(0.5);
     const call = this.#begin(
       { place, process: process.number, machine, keys, mode, limit, lease, minHold, maxHold, wait, isQuiet },
@@ -152,7 +152,7 @@ export class Workload {
     const call = newCall(terms, `call ${this.#calls} of process ${number}`, this.now(), outer);
     const { mode, wait, lease, minHold, keys } = terms;
     this.story.note(
-      `${call.name} wants ${keys.join()} (${mode}, wait ${wait}, lease ${lease.toFixed(0)}${minHold > 0 ? `, minHold ${minHold}` : ''})`,
+      `${call.name} requests ${keys.join()} (${mode}, wait ${wait}, lease ${lease.toFixed(0)}${minHold > 0 ? `, minHold ${minHold}` : ''})`,
     );
     this.judge.begins(call);
     return call;
@@ -177,7 +177,7 @@ export class Workload {
   async #extend(call: Call, lock: Lock, dice: Dice): Promise<void> {
     const leases = [0.2, 0.5, 1, 2].map((share) => Math.max(100, Math.round(call.lease * share)));
     if (dice.chance(0.5)) {
-      // Two in flight at the same time.
+      // Two extensions in flight at the same time.
       void this.#extendTo(dice.pick(leases), call, lock);
       await call.machine.sleep(dice.around(10));
     }

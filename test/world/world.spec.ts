@@ -7,17 +7,17 @@ const run = promisify(execFile);
 const SIMULATE = join(import.meta.dirname, 'simulate.mjs');
 const RUN_MUTANTS = join(import.meta.dirname, '../mutants/run.mjs');
 const CORPUS = join(import.meta.dirname, 'corpus.json');
-/** Of CPU time: on a machine that other work keeps busy, the same seeds take longer. */
+/** In CPU time: on a busy machine, the same seeds take longer. */
 const SECONDS = exploration(20, 600);
-/** Only a hang takes so long. */
+/** Only a hang takes this long. */
 const WITHIN = 60_000 * SECONDS;
 
-// A child that finds a violation ends with status 1, and the error that this throws has its story.
+// A child process that finds a violation exits with status 1, and the error that this throws contains its story.
 async function output(program: string, ...args: string[]): Promise<string> {
   return (await run(process.execPath, [program, ...args])).stdout;
 }
 
-describe('a simulated fleet', () => {
+describe('simulated fleet', () => {
   it(
     'breaks no promise with fresh seeds',
     async () => {
@@ -29,7 +29,7 @@ describe('a simulated fleet', () => {
   );
 
   it(
-    'breaks none with the plans that once broke one',
+    'breaks no promise with plans that once did',
     async () => {
       expect(await output(SIMULATE, '--plan', CORPUS)).toMatch(/ 0 with violations/);
     },
@@ -37,7 +37,7 @@ describe('a simulated fleet', () => {
   );
 
   it(
-    'does the same again with the same seed',
+    'repeats a run with the same seed',
     async () => {
       const hashes = async () => (await output(SIMULATE, '--seed', '7', '--seeds', '3', '--hash')).match(/^seed .*$/gm);
       expect(await hashes()).toEqual(await hashes());
@@ -45,7 +45,7 @@ describe('a simulated fleet', () => {
     WITHIN,
   );
 
-  // Otherwise a judge that sleeps would never find anything.
+  // Otherwise, a blind judge would never find anything.
   it(
     'finds a planted fault',
     async () => {

@@ -24,7 +24,7 @@ import { type Outcomes, type Process, Workload } from './workload.js';
 /** What a run has shown. */
 export interface Outcome {
   readonly violations: readonly string[];
-  /** The same for two runs in which the same happened. */
+  /** Equal for two runs with the same events. */
   readonly hash: string;
   readonly story: readonly string[];
   /** Simulated time, in ms. */
@@ -36,9 +36,9 @@ export interface Outcome {
   readonly outcomes: Outcomes;
 }
 
-/** After the last call and fault: until every lease, wait and outage is over. */
+/** The time after the last call and fault until every lease, wait, and outage is over. */
 const QUIET = 120_000;
-/** Longer than anything that is kept for processes that are gone. */
+/** Longer than anything is stored for processes that are gone. */
 const FORGOTTEN_AFTER = 60_000;
 /** The keys for which the healthy fleet queues at the end. */
 const LAST_KEYS = ['k0', 'k1', 'pool0'];
@@ -48,17 +48,17 @@ function inWords(reply: Reply): string {
   return reply instanceof Error ? reply.message : JSON.stringify(reply);
 }
 
-/** The locks that a call of the script names, behind the counter. */
+/** The locks named by a script call, which follow the counter. */
 function locksOf([, , keys, , ...args]: readonly string[]): readonly string[] {
   return args.slice(0, Number(keys) - 1);
 }
 
-/** Runs the fleet of a plan. @param isTold whether what happens is kept in words */
-export async function simulate(engine: LuaEngine, plan: Plan, isTold = false): Promise<Outcome> {
-  return await new World(engine, plan, isTold).run();
+/** Runs a plan's fleet. @param keepsLines whether to keep what happens in words */
+export async function simulate(engine: LuaEngine, plan: Plan, keepsLines = false): Promise<Outcome> {
+  return await new World(engine, plan, keepsLines).run();
 }
 
-/** A fleet, its server and the network between them, from the boot until nothing is left. */
+/** A fleet, its server, and the network between them, from the boot until nothing is left. */
 class World {
   readonly #timeline = new Timeline();
   readonly #story: Story;
@@ -73,11 +73,11 @@ class World {
   constructor(
     private readonly engine: LuaEngine,
     private readonly plan: Plan,
-    isTold: boolean,
+    keepsLines: boolean,
   ) {
     const timeline = this.#timeline;
     const { latency, commandTimeout, habits, keys, seed } = plan;
-    this.#story = new Story(timeline, isTold);
+    this.#story = new Story(timeline, keepsLines);
     this.#network = new Network(timeline, new Dice(seed, 2), latency);
     const { masters, redlock } = plan;
     if (masters !== undefined) {
@@ -97,12 +97,12 @@ class World {
         this.#judge.executed(number, locksOf(command));
     };
     this.#network.onUnsubscribed = (link, channel) => {
-      this.#story.note(`#${link.id} is not subscribed to ${channel} any more`);
+      this.#story.note(`#${link.id} is no longer subscribed to ${channel}`);
     };
     const typical = latency.typical + latency.slowShare * latency.slow;
     const modelOf = (key: string) => this.#network.modelOf(key);
     const bounds = {
-      // Requests to nodes retry after pauses, and split the votes now and then.
+      // Requests to nodes are retried after pauses, and occasionally split the votes.
       handoff: (redlock ? 3_000 : 250) + 12 * typical + 8 * (latency.slowShare > 0 ? latency.slow : 0),
       recovery: 8_000 + 60 * typical,
       provisional: 1_500 + 20 * typical + plan.processes * Math.min(3_000, ...habits.leases),
@@ -166,7 +166,7 @@ class World {
     return new WorldServer(new RedisModel(this.engine, () => EPOCH + this.#timeline.now, own));
   }
 
-  /** Its wall clock is wrong, and drifts. */
+  /** A node whose wall clock is wrong and drifts. */
   #makeNode({ skew }: PlannedRedlock, index: number): WorldServer {
     const dice = new Dice(this.plan.seed, 7, index);
     const [error, rate] = [dice.between(-skew, skew), 1 + dice.between(-this.plan.drift, this.plan.drift)];
@@ -227,7 +227,7 @@ class World {
     const locks = new LockManager({
       providers: { locks: this.#provider(machine, dice) },
       clock: machine.clock,
-      // The first digits tell the instance and the last ones the process of the backend.
+      // The first digits identify the instance, and the last digits the backend's process.
       random: {
         fraction: () => dice.fraction(),
         id: () =>
@@ -245,7 +245,7 @@ class World {
     for (const caller of plan.callers) if (caller.place === place) void this.#workload.run(process, caller);
   }
 
-  /** Nobody calls any more, and nothing is broken. */
+  /** No callers are left, and there are no faults. */
   #checkQuiet(): void {
     for (const { locks, number } of this.#processes) {
       const held = locks.admin.held();
@@ -257,7 +257,7 @@ class World {
     }
   }
 
-  /** A healthy fleet serves everybody, one after the other, and no lease has to end for that. */
+  /** A healthy fleet serves all callers, one after the other, without any lease having to expire. */
   async #serveAll(): Promise<void> {
     const timeline = this.#timeline;
     const { latency, habits, redlock } = this.plan;
@@ -280,16 +280,16 @@ class World {
     for (const process of this.#processes)
       for (const key of keys) for (let i = 0; i < 2; i += 1) void call(process, key);
     await timeline.runUntil(since + 70_000);
-    if (open > 0) this.#judge.report(`${open} patient callers were not answered`);
+    if (open > 0) this.#judge.report(`${open} patient callers got no result`);
     const turns = 2 * this.#processes.length;
     const most =
       1_000 + turns * ((redlock ? 400 : 40) + 10 * latency.typical + 8 * (latency.slowShare > 0 ? latency.slow : 0));
     if (last - since > most) {
-      this.#judge.report(`a healthy fleet needed ${(last - since).toFixed(0)} ms to serve ${turns} callers a key`);
+      this.#judge.report(`a healthy fleet needed ${(last - since).toFixed(0)} ms to serve ${turns} callers per key`);
     }
   }
 
-  /** All processes stop, and nothing is left of them. */
+  /** All processes stop, and nothing remains of them. */
   async #stop(): Promise<void> {
     const timeline = this.#timeline;
     let stopped = 0;
@@ -298,9 +298,9 @@ class World {
     if (stopped < this.#processes.length)
       this.#judge.report(`${this.#processes.length - stopped} processes did not stop`);
     for (const { machine, number } of this.#processes) {
-      if (machine.timers > 0) this.#judge.report(`process ${number} has left ${machine.timers} timers`);
+      if (machine.timers > 0) this.#judge.report(`process ${number} left ${machine.timers} timers`);
       const links = this.#network.linksOf(machine).length;
-      if (links > 0) this.#judge.report(`process ${number} has left ${links} connections`);
+      if (links > 0) this.#judge.report(`process ${number} left ${links} connections`);
     }
     const keys = this.#network.masters.flatMap(({ model }) => model.keys());
     const left = keys.filter((key) => isLock(key) && !key.endsWith('}t'));

@@ -8,14 +8,14 @@ await compare('The lock is lost while the task runs', async ({ nest, lock, signa
   const admin = connect(server.url);
   /** What a task observes that starts, loses its lock, and runs until it is notified or done. */
   const seen = async (start) => {
-    let begun;
+    let startedAt;
     let notified = 'not notified';
     const { error } = await outcome(
       start(async (signal) => {
         await admin.flushdb();
-        begun = performance.now();
+        startedAt = performance.now();
         const aborted = new Promise((resolve) => signal?.addEventListener('abort', () => resolve(true)));
-        if (await within(TASK, aborted)) notified = `signal after ${seconds(performance.now() - begun)}`;
+        if (await within(TASK, aborted)) notified = `signal after ${seconds(performance.now() - startedAt)}`;
         return 'paid';
       }),
     );

@@ -29,7 +29,7 @@ else if (heading.includes('unreleased'))
 
 if (GITHUB_REF_TYPE === 'tag' && GITHUB_REF_NAME !== `v${version}`) {
   problems.push(
-    `The tag is ${GITHUB_REF_NAME}, but the version in package.json is ${version}. The tag must be v${version}.`,
+    `The tag is ${GITHUB_REF_NAME}, but the version in package.json is ${version}: the tag must be v${version}.`,
   );
 }
 

@@ -7,7 +7,7 @@ import { codeOf, codeOfSubject, hashOf } from './measured-code.mjs';
 const USAGE = `npm run check:results [-- --grace <days>]
 
 Lists the results on the pages that are older than the code they describe, with the command that updates each of them.
-Fails if one of them has been outdated for more than this many days. Default: 1. Use --grace 0 for a release.`;
+Fails if one of them is more than this many days old. Default: 1. Use --grace 0 for a release.`;
 
 const { values } = commandLine(USAGE, { options: { grace: { type: 'string', default: '1' } } });
 const DAY = 86_400_000;

@@ -115,7 +115,7 @@ const kept = guarded.sold === ITEMS && guarded.failed === 0;
 console.log(
   kept
     ? `\nThe guarded endpoint sold exactly ${ITEMS} items.`
-    : '\nThe guarded endpoint did not sell exactly ${ITEMS} items.',
+    : `\nThe guarded endpoint did not sell exactly ${ITEMS} items.`,
 );
 if (options.once || !kept) await end(kept ? 0 : 1);
 

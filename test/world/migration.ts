@@ -69,7 +69,12 @@ export function rejoin(network: Network, old: WorldServer): void {
   if (old.model.slots) old.model.slots.isCutOff = false;
 }
 
-function notifyOthers({ servers, slots, timeline }: Network, bucket: number, informed: WorldServer[], dice: Dice): void {
+function notifyOthers(
+  { servers, slots, timeline }: Network,
+  bucket: number,
+  informed: WorldServer[],
+  dice: Dice,
+): void {
   for (const other of servers) {
     if (informed.includes(other)) continue;
     timeline.in(dice.between(0, HEARD_WITHIN), () => {

@@ -13,6 +13,7 @@ await compare('A nested call of the same key', async ({ open }) => {
     : `waits for itself for more than ${seconds}`;
   // Some packages support it for a lock that the caller passes.
   const passed =
-    runPassingLock && (await outcome(runPassingLock('order:3', 30_000, () => run('order:3', 30_000, async () => true))));
+    runPassingLock &&
+    (await outcome(runPassingLock('order:3', 30_000, () => run('order:3', 30_000, async () => true))));
   return passed?.value ? `re-enters if passed the outer lock; otherwise ${waits}` : waits;
 });

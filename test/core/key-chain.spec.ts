@@ -265,6 +265,21 @@ describe('several keys on a backend that executes their rule', () => {
     expect(provider.order).toEqual(['acquire a', 'acquire b', 'acquire c', 'release a', 'release b']);
   });
 
+  it('that were granted with the first are released if the call is aborted before it has them', async () => {
+    const { provider, locks, clock, askFor, happened } = await start();
+    const controller = new AbortController();
+    locks.events.on('acquired', ({ key }) => {
+      if (key === 'c') controller.abort(new Error('not needed anymore'));
+    });
+    const asked = watch(locks.acquire(['a', 'b', 'c'], { signal: controller.signal }));
+    for (const key of ['a', 'b', 'c']) askFor(key).grant();
+    await clock.advance(0);
+    expect(asked.error).toBe(controller.signal.reason);
+    expect(provider.order.slice(3)).toEqual(['release c', 'release b', 'release a']);
+    expect(locks.admin.held()).toEqual([]);
+    expect(happened()).toEqual(['acquired a', 'acquired b', 'acquired c', 'released c', 'released b', 'released a']);
+  });
+
   it('count minHold from the moment when a lock was made of all', async () => {
     const { provider, locks, clock, askFor } = await start();
     const keeps: number[] = [];

@@ -1,21 +1,21 @@
 import type { Clock } from '../../lib/api/clock.js';
 import type { BackendContext } from '../../lib/api/lock-provider.js';
-import { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
+import {
+  type ClientListener,
+  type Creation,
+  type NodeKind,
+  type NodeStat,
+  type NodeValue,
+  SocketClient,
+} from '../../lib/providers/zookeeper/socket-client.js';
+import { type ClientFactory, ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
+import { type FailureKind, ZooKeeperFailure } from '../../lib/providers/zookeeper/zookeeper-failure.js';
 import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
 import type { FakeClock } from '../../lib/testing/index.js';
 import { contextFor } from '../backend-context.js';
 import { type DirectBackend, direct, type TestEvent } from '../direct-backend.js';
-import {
-  type ClientFactory,
-  type ClientListener,
-  type Creation,
-  type FailureKind,
-  type NodeKind,
-  type NodeStat,
-  type NodeValue,
-  type ZooKeeperClient,
-  ZooKeeperFailure,
-} from '../../lib/providers/zookeeper/zookeeper-client.js';
+/** No server: every request of a fake client is overridden. */
+const SETTINGS = readOptions({ connectString: 'nowhere', sessionTimeout: 12_000 });
 
 interface Node {
   readonly owner: bigint;
@@ -74,13 +74,15 @@ export class FakeZooKeeper {
     return { path: path + sequence, createdAt: zxid };
   }
 
-  remove(path: string): void {
-    if (!this.nodes.has(path)) throw failure('no-node');
+  /** Returns whether there was one. */
+  remove(path: string): boolean {
+    if (!this.nodes.has(path)) return false;
     if (this.namesIn(path).length > 0) throw failure('not-empty');
     this.nodes.delete(path);
     this.#zxid += 1n;
     this.notify(this.watches, path);
     this.notify(this.childWatches, path.slice(0, path.lastIndexOf('/')));
+    return true;
   }
 
   /** Each watch fires once. */
@@ -97,11 +99,7 @@ export class FakeZooKeeper {
 }
 
 /** The wire: answers immediately, or keeps requests or answers from arriving. */
-export class FakeClient implements ZooKeeperClient {
-  readonly sessionTimeout = 12_000;
-  readonly addresses = 1;
-  heardAt = 0;
-  tryUntil: number | undefined;
+export class FakeClient extends SocketClient {
   /** `open`: all is answered. `silent`: nothing arrives. `deaf`: all is done and nothing answered. */
   wire: 'open' | 'silent' | 'deaf' = 'open';
   /** Of these operations alone. */
@@ -110,22 +108,26 @@ export class FakeClient implements ZooKeeperClient {
   isAbandoned = false;
   /** What did not arrive, or arrived and is not carried out by the server that is asked. */
   readonly late: (() => void)[] = [];
-  #isConnected = false;
+  #isOpen = false;
   readonly #open = new Set<{ readonly sentAt: number; readonly fail: (error: ZooKeeperFailure) => void }>();
 
   constructor(
     private readonly server: FakeZooKeeper,
-    readonly listener: ClientListener,
-    readonly sessionId: bigint,
+    readonly session: ClientListener,
+    sessionId: bigint,
     private readonly clock: Clock,
-  ) {}
+  ) {
+    super(SETTINGS, contextFor([], { clock }), session);
+    this.sessionId = sessionId;
+    this.sessionTimeout = SETTINGS.sessionTimeout;
+  }
 
-  get silentSince(): number | undefined {
+  override get silentSince(): number | undefined {
     const [oldest] = this.#open;
     return oldest && Math.max(oldest.sentAt, this.heardAt);
   }
 
-  connect(): void {
+  override connect(): void {
     queueMicrotask(() => {
       this.return();
     });
@@ -133,19 +135,19 @@ export class FakeClient implements ZooKeeperClient {
 
   /** The connection breaks. */
   leave(): void {
-    this.#isConnected = false;
+    this.#isOpen = false;
     for (const { fail } of this.#open) fail(failure('unanswered'));
     this.#open.clear();
     this.tryUntil = this.clock.now() + 2_000;
-    this.listener.onDisconnected(failure('unanswered'));
+    this.session.onDisconnected(failure('unanswered'));
   }
 
   /** There is a connection. */
   return(): void {
-    this.#isConnected = true;
+    this.#isOpen = true;
     this.tryUntil = undefined;
     this.heardAt = this.clock.now();
-    this.listener.onConnected();
+    this.session.onConnected();
   }
 
   /** The connection breaks, and is there again. */
@@ -155,23 +157,23 @@ export class FakeClient implements ZooKeeperClient {
     this.return();
   }
 
-  create(path: string, kind: NodeKind): Promise<Creation> {
+  override create(path: string, kind: NodeKind): Promise<Creation> {
     return this.#ask(`create ${path}`, () => this.server.create(path, kind, this.sessionId), true);
   }
 
-  children(path: string, onChange?: () => void): Promise<readonly string[]> {
+  override children(path: string, onChange?: () => void): Promise<readonly string[]> {
     return this.#ask(`children ${path}`, () => {
-      if (!this.server.nodes.has(path)) throw failure('no-node');
+      if (!this.server.nodes.has(path)) return [];
       if (onChange) this.server.childWatches.set(path, (this.server.childWatches.get(path) ?? new Set()).add(onChange));
       return this.server.namesIn(path);
     });
   }
 
-  stat(path: string): Promise<NodeStat | null> {
+  override stat(path: string): Promise<NodeStat | null> {
     return this.#ask(`stat ${path}`, () => this.server.nodes.get(path) ?? null);
   }
 
-  read(path: string, onChange?: () => void): Promise<NodeValue | null> {
+  override read(path: string, onChange?: () => void): Promise<NodeValue | null> {
     return this.#ask(`read ${path}`, () => {
       const node = this.server.nodes.get(path);
       if (!node) return null;
@@ -180,16 +182,16 @@ export class FakeClient implements ZooKeeperClient {
     });
   }
 
-  unwatch(path: string, onChange: () => void): void {
+  override unwatch(path: string, onChange: () => void): void {
     this.server.watches.get(path)?.delete(onChange);
     this.server.childWatches.get(path)?.delete(onChange);
   }
 
-  write(path: string): Promise<number> {
+  override write(path: string): Promise<number | null> {
     return this.#ask(
       `write ${path}`,
       () => {
-        if (!this.server.nodes.has(path)) throw failure('no-node');
+        if (!this.server.nodes.has(path)) return null;
         this.server.notify(this.server.watches, path);
         return 0;
       },
@@ -197,36 +199,30 @@ export class FakeClient implements ZooKeeperClient {
     );
   }
 
-  remove(path: string): Promise<void> {
-    return this.#ask(
-      `remove ${path}`,
-      () => {
-        this.server.remove(path);
-      },
-      true,
-    );
+  override remove(path: string): Promise<boolean> {
+    return this.#ask(`remove ${path}`, () => this.server.remove(path), true);
   }
 
-  reconnect(): void {
+  override reconnect(): void {
     this.reconnects += 1;
-    if (!this.#isConnected) this.tryUntil = this.clock.now() + 2_000;
+    if (!this.#isOpen) this.tryUntil = this.clock.now() + 2_000;
   }
 
-  async close(): Promise<void> {
+  override async close(): Promise<void> {
     this.server.endSession(this.sessionId);
   }
 
-  abandon(): void {
+  override abandon(): void {
     this.isAbandoned = true;
-    this.#isConnected = false;
+    this.#isOpen = false;
     for (const { fail } of this.#open) fail(failure('unanswered'));
   }
 
   #ask<T>(request: string, execute: () => T, isWrite = false): Promise<T> {
-    if (!this.#isConnected) return Promise.reject(failure('unanswered'));
+    if (!this.#isOpen) return Promise.reject(failure('unanswered'));
     this.server.requests.push(request);
     const sentAt = this.clock.now();
-    this.listener.onSent(sentAt, isWrite);
+    this.session.onSent(sentAt, isWrite);
     const wire = this.silentFor?.test(request) ? 'silent' : this.wire;
     return new Promise((resolve, reject) => {
       const open = { sentAt, fail: reject };
@@ -246,7 +242,7 @@ export class FakeClient implements ZooKeeperClient {
         this.server.onRequest(request);
         const answer = execute();
         if (!isAnswered()) return;
-        if (isWrite) this.listener.onWritten(sentAt);
+        if (isWrite) this.session.onWritten(sentAt);
         resolve(answer);
       } catch (error) {
         if (isAnswered()) reject(error);
@@ -261,9 +257,8 @@ export async function startOn(
   parts: Partial<BackendContext> & { readonly clock: FakeClock },
   events: TestEvent[] = [],
 ): Promise<DirectBackend<ZooKeeperBackend>> {
-  const settings = readOptions({ connectString: 'nowhere', sessionTimeout: 12_000 });
   const backend = direct(
-    new ZooKeeperBackend(contextFor(events, parts), settings, server.connect(parts.clock)),
+    new ZooKeeperBackend(contextFor(events, parts), SETTINGS, server.connect(parts.clock)),
     events,
   );
   const connected = backend.connect();

@@ -2,13 +2,17 @@ import type { Clock } from '../../lib/api/clock.js';
 import {
   type ClientListener,
   type Creation,
-  type FailureKind,
   type NodeKind,
   type NodeStat,
   type NodeValue,
-  type ZooKeeperClient,
-  ZooKeeperFailure,
-} from '../../lib/providers/zookeeper/zookeeper-client.js';
+  SocketClient,
+} from '../../lib/providers/zookeeper/socket-client.js';
+import { type FailureKind, isFailure, ZooKeeperFailure } from '../../lib/providers/zookeeper/zookeeper-failure.js';
+import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
+import { contextFor } from '../backend-context.js';
+
+/** No server: every request of a lagging one is overridden. */
+const SETTINGS = readOptions({ connectString: 'nowhere', sessionTimeout: 12_000 });
 
 interface Change {
   readonly kind: 'create' | 'remove' | 'write';
@@ -47,11 +51,7 @@ export class LaggingZooKeeper {
 }
 
 /** A server, and the connection of its only client. */
-export class LaggingServer implements ZooKeeperClient {
-  readonly sessionTimeout = 12_000;
-  readonly addresses = 1;
-  readonly silentSince = undefined;
-  readonly tryUntil = undefined;
+export class LaggingServer extends SocketClient {
   /** How much of the leader's log it has applied. */
   #applied = 0;
   readonly #nodes = new Map<string, NodeStat>();
@@ -61,13 +61,14 @@ export class LaggingServer implements ZooKeeperClient {
 
   constructor(
     private readonly ensemble: LaggingZooKeeper,
-    private readonly listener: ClientListener,
-    readonly sessionId: bigint,
-  ) {}
-
-  /** No server is ever silent. */
-  get heardAt(): number {
-    return this.ensemble.clock.now();
+    private readonly owner: ClientListener,
+    sessionId: bigint,
+  ) {
+    super(SETTINGS, contextFor([], { clock: ensemble.clock }), owner);
+    this.sessionId = sessionId;
+    this.sessionTimeout = SETTINGS.sessionTimeout;
+    // No server is ever silent.
+    this.heardAt = Infinity;
   }
 
   get steps(): readonly (() => void)[] {
@@ -86,13 +87,13 @@ export class LaggingServer implements ZooKeeperClient {
     ];
   }
 
-  connect(): void {
+  override connect(): void {
     queueMicrotask(() => {
-      this.listener.onConnected();
+      this.owner.onConnected();
     });
   }
 
-  create(path: string, kind: NodeKind): Promise<Creation> {
+  override create(path: string, kind: NodeKind): Promise<Creation> {
     return this.#write((leader) => {
       const parent = leader.get(parentOf(path));
       if (!parent && parentOf(path) !== '') throw failure('no-node');
@@ -104,36 +105,37 @@ export class LaggingServer implements ZooKeeperClient {
     }).then((change) => ({ path: change.path, createdAt: BigInt(this.ensemble.log.indexOf(change) + 1) }));
   }
 
-  async write(path: string): Promise<number> {
-    await this.#write((leader) => {
+  override write(path: string): Promise<number | null> {
+    const change = (leader: LaggingZooKeeper['leader']): Change => {
       if (!leader.has(path)) throw failure('no-node');
       return { kind: 'write', path, owner: 0n };
-    });
-    return 0;
+    };
+    return this.#write(change).then(() => 0, otherwise(null));
   }
 
-  async remove(path: string): Promise<void> {
-    await this.#write((leader) => {
+  override remove(path: string): Promise<boolean> {
+    const change = (leader: LaggingZooKeeper['leader']): Change => {
       if (!leader.has(path)) throw failure('no-node');
       if (namesIn(leader, path).length > 0) throw failure('not-empty');
       leader.delete(path);
       return { kind: 'remove', path, owner: 0n };
-    });
+    };
+    return this.#write(change).then(() => true, otherwise(false));
   }
 
-  children(path: string, onChange?: () => void): Promise<readonly string[]> {
+  override children(path: string, onChange?: () => void): Promise<readonly string[]> {
     return this.#read(() => {
-      if (!this.#nodes.has(path)) throw failure('no-node');
+      if (!this.#nodes.has(path)) return [];
       if (onChange) listen(this.#childWatches, path, onChange);
       return namesIn(this.#nodes, path);
     });
   }
 
-  stat(path: string): Promise<NodeStat | null> {
+  override stat(path: string): Promise<NodeStat | null> {
     return this.#read(() => this.#nodes.get(path) ?? null);
   }
 
-  read(path: string, onChange?: () => void): Promise<NodeValue | null> {
+  override read(path: string, onChange?: () => void): Promise<NodeValue | null> {
     return this.#read(() => {
       const node = this.#nodes.get(path);
       if (node && onChange) listen(this.#watches, path, onChange);
@@ -141,20 +143,20 @@ export class LaggingServer implements ZooKeeperClient {
     });
   }
 
-  unwatch(path: string, onChange: () => void): void {
+  override unwatch(path: string, onChange: () => void): void {
     this.#watches.get(path)?.delete(onChange);
     this.#childWatches.get(path)?.delete(onChange);
   }
 
-  reconnect(): void {
+  override reconnect(): void {
     throw new Error('Nothing is slow where no time passes.');
   }
 
-  async close(): Promise<void> {
+  override async close(): Promise<void> {
     // The session is of no use any more, and neither is what it has left.
   }
 
-  abandon(): void {
+  override abandon(): void {
     // It has no sockets.
   }
 
@@ -175,13 +177,13 @@ export class LaggingServer implements ZooKeeperClient {
       const made = change(leader);
       log.push(made);
       while (this.#applied < log.length) this.#apply();
-      this.listener.onWritten(sentAt);
+      this.owner.onWritten(sentAt);
       return made;
     }, true);
   }
 
   #read<T>(answer: () => T, isWrite = false): Promise<T> {
-    this.listener.onSent(this.ensemble.clock.now(), isWrite);
+    this.owner.onSent(this.ensemble.clock.now(), isWrite);
     return new Promise((resolve, reject) => {
       this.#requests.push(() => {
         try {
@@ -212,4 +214,12 @@ function fire(watches: Map<string, Set<() => void>>, path: string): void {
 
 function failure(kind: FailureKind): ZooKeeperFailure {
   return new ZooKeeperFailure(kind, kind);
+}
+
+/** What a request for a node that is missing is answered with. */
+function otherwise<T>(missing: T): (error: unknown) => T {
+  return (error) => {
+    if (isFailure(error, 'no-node')) return missing;
+    throw error;
+  };
 }

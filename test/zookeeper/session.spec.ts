@@ -4,7 +4,7 @@ import { silentLogger } from '../../lib/api/logger.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
-import { ZooKeeperFailure } from '../../lib/providers/zookeeper/zookeeper-client.js';
+import { ZooKeeperFailure } from '../../lib/providers/zookeeper/zookeeper-failure.js';
 import { FakeZooKeeper, startOn } from './fake-zookeeper.js';
 import { contextFor } from '../backend-context.js';
 import { granted, request } from './seam.js';
@@ -166,8 +166,8 @@ describe('A session of ZooKeeper', () => {
 
   it('whose credentials are refused loses its holds, and another one is tried after a while', async () => {
     const held = granted(await backend.acquire(request('order')));
-    const cause = new Error('not you');
-    server.client.listener.onRefused(cause);
+    const cause = new ZooKeeperFailure('refused', 'not you');
+    server.client.session.onRefused(cause);
     expect(events.slice(-2)).toEqual([
       { type: 'unavailable', cause },
       { type: 'lost', holder: held.holder, cause },
@@ -194,13 +194,13 @@ describe('A session of ZooKeeper', () => {
 
   it('that is refused again and again is tried after pauses that grow from 5 s to 30 s', async () => {
     await expectPauses([5_000, 10_000, 20_000, 30_000, 30_000], () => {
-      server.client.listener.onRefused(new ZooKeeperFailure('refused', 'not you'));
+      server.client.session.onRefused(new ZooKeeperFailure('refused', 'not you'));
       server.endSession(server.client.sessionId);
     });
     // One that has lived is as good as the first.
     await clock.advance(TIMEOUT);
     const { length } = server.clients;
-    server.client.listener.onRefused(new ZooKeeperFailure('refused', 'not you'));
+    server.client.session.onRefused(new ZooKeeperFailure('refused', 'not you'));
     await clock.advance(5_000);
     expect(server.clients).toHaveLength(length + 1);
   });
@@ -210,7 +210,7 @@ describe('A session of ZooKeeper', () => {
     const expire = () => {
       server.client.leave();
       server.endSession(server.client.sessionId);
-      server.client.listener.onExpired();
+      server.client.session.onExpired();
     };
     expire();
     expect(server.clients).toHaveLength(2);
@@ -229,7 +229,7 @@ describe('A session of ZooKeeper', () => {
     const waiter = backend.acquire(request('order'));
     await clock.advance(0);
     server.client.leave();
-    server.client.listener.onRefused(cause);
+    server.client.session.onRefused(cause);
     for (const caller of [waiter, backend.acquire(request('other')), backend.casStore.compareAndSet('a', null, 'b')]) {
       const error: unknown = await caller.catch((reason: unknown) => reason);
       expect(error).toBeInstanceOf(LockUnavailableError);
@@ -238,7 +238,7 @@ describe('A session of ZooKeeper', () => {
     server.endSession(server.client.sessionId);
     await clock.advance(5_000);
     server.client.leave();
-    server.client.listener.onRefused(cause);
+    server.client.session.onRefused(cause);
     expect(warnings.filter((line) => line.includes('-7777'))).toHaveLength(1);
     await clock.advance(10_000);
   });
@@ -248,7 +248,7 @@ describe('A session of ZooKeeper', () => {
       if (each.startsWith('create')) throw new ZooKeeperFailure('refused', 'ZooKeeper answered NO_AUTH (-102).');
     };
     server.endSession(server.client.sessionId);
-    server.client.listener.onExpired();
+    server.client.session.onExpired();
     await clock.advance(0);
     const [, unused] = server.clients;
     unused!.leave();
@@ -267,7 +267,7 @@ describe('A session of ZooKeeper', () => {
       if (isRefusing && each.startsWith('create')) throw new ZooKeeperFailure('refused', 'not you');
     };
     server.endSession(server.client.sessionId);
-    server.client.listener.onExpired();
+    server.client.session.onExpired();
     await clock.advance(0);
     const asked = () => server.requests.filter((each) => each.startsWith('create /lock/%sessions/')).length;
     const before = asked();
@@ -314,7 +314,7 @@ describe('A session of ZooKeeper', () => {
     const [old] = server.clients;
     old!.leave();
     server.endSession(old!.sessionId);
-    old!.listener.onExpired();
+    old!.session.onExpired();
     expect(await backend.release(held)).toBe('lost');
     expect(server.nodes.has('/lock/order')).toBe(true);
     await clock.advance(TIMEOUT);
@@ -354,7 +354,7 @@ describe('A session of ZooKeeper', () => {
     server.onRequest = () => {
       expect(typesOf().filter((type) => type === 'lost')).toHaveLength(2);
     };
-    old!.listener.onExpired();
+    old!.session.onExpired();
     expect(old!.isAbandoned).toBe(true);
     await clock.advance(0);
     expect(granted(await waiter).fencingToken).toBeGreaterThan(other.fencingToken!);

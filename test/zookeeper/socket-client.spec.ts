@@ -6,7 +6,7 @@ import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { encode, type Field, JuteReader } from '../../lib/providers/zookeeper/jute.js';
 import { SocketClient } from '../../lib/providers/zookeeper/socket-client.js';
-import { isFailure } from '../../lib/providers/zookeeper/zookeeper-client.js';
+import { isFailure } from '../../lib/providers/zookeeper/zookeeper-failure.js';
 import { readOptions, type ZooKeeperLockProviderOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
 import { contextFor } from '../backend-context.js';
 import { until } from './seam.js';
@@ -126,6 +126,7 @@ describe('The client of ZooKeeper', () => {
       },
       onExpired: () => reports.push('expired'),
       onRefused: (cause: Error) => {
+        client.abandon();
         causes.push(cause);
         reports.push('refused');
       },
@@ -138,7 +139,7 @@ describe('The client of ZooKeeper', () => {
         return systemClock.setTimer(callback, delay);
       },
     };
-    const client = new SocketClient(settings, contextFor([], { clock, random }), listener, lastXid);
+    const client: SocketClient = new SocketClient(settings, contextFor([], { clock, random }), listener, lastXid);
     clients.push(client);
     return client;
   };
@@ -268,7 +269,7 @@ describe('The client of ZooKeeper', () => {
     script.onMessage = ({ xid }, socket) => socket.write(reply(xid, NO_NODE));
     const client = await connected();
     expect(await client.read('/a', () => calls.push('called'))).toBeNull();
-    expect(isFailure(await failureOf(client.children('/a', () => calls.push('called'))), 'no-node')).toBe(true);
+    expect(await client.children('/a', () => calls.push('called'))).toEqual([]);
     script.sockets[0]!.write(changed('/a'));
     await client.stat('/a');
     expect(calls).toEqual([]);

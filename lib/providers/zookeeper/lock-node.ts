@@ -1,7 +1,7 @@
 import type { Clock } from '../../api/clock.js';
 import type { Folders } from './folders.js';
 import type { Session } from './session.js';
-import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
+import { isFailure, type ZooKeeperFailure } from './zookeeper-failure.js';
 
 // Another process may remove the empty folder between our two requests, but is unlikely to do so this many times in a row.
 const TRIES = 10;
@@ -15,7 +15,7 @@ const TRIES = 10;
 export class LockNode {
   #createdAt = 0n;
   #name = '';
-  #state: 'unsent' | 'unknown' | 'there' | 'gone' = 'unsent';
+  #state: 'unknown' | 'there' | 'gone' = 'gone';
   #isRemovalSent = false;
   #refusal: ZooKeeperFailure | undefined;
 
@@ -81,35 +81,19 @@ export class LockNode {
    * @param onChange called once when another node is created or removed
    */
   async find(onChange?: () => void): Promise<readonly string[] | null> {
-    try {
-      // An unanswered create may still be in flight. When the session moves to another connection, the servers close or
-      // reject the old one (3.8: `processConnectRequest`, `checkSession`), so any create that reached them precedes this write.
-      if (!this.isThere) await this.session.heartbeat();
-      const { session, folder } = this;
-      const names = await session.client.children(folder, onChange);
-      if (this.isThere) return names;
-      const name = names.find((each) => each.startsWith(this.prefix));
-      if (name === undefined) return null;
-      const stat = await this.session.client.stat(`${this.folder}/${name}`);
-      // Only a node owned by our session is guaranteed to live as long as the session.
-      if (stat?.owner !== this.session.id) return null;
-      this.#settle(name, stat.createdAt);
-      return names;
-    } catch (error) {
-      if (isFailure(error, 'no-node')) return null;
-      throw error;
-    }
-  }
-
-  /** Writes to the node, which triggers the watches on it. Resolves to whether it exists. */
-  async touch(): Promise<boolean> {
-    try {
-      await this.session.client.write(this.path);
-      return true;
-    } catch (error) {
-      if (isFailure(error, 'no-node')) return false;
-      throw error;
-    }
+    // An unanswered create may still be in flight. When the session moves to another connection, the servers close or
+    // reject the old one (3.8: `processConnectRequest`, `checkSession`), so any create that reached them precedes this write.
+    if (!this.isThere) await this.session.heartbeat();
+    const { session, folder } = this;
+    const names = await session.client.children(folder, onChange);
+    if (this.isThere) return names;
+    const name = names.find((each) => each.startsWith(this.prefix));
+    if (name === undefined) return null;
+    const stat = await this.session.client.stat(`${this.folder}/${name}`);
+    // Only a node owned by our session is guaranteed to live as long as the session.
+    if (stat?.owner !== this.session.id) return null;
+    this.#settle(name, stat.createdAt);
+    return names;
   }
 
   /**
@@ -124,11 +108,10 @@ export class LockNode {
     const wasSent = this.#isRemovalSent;
     this.#isRemovalSent = true;
     try {
-      await this.session.client.remove(this.path);
+      if (!(await this.session.client.remove(this.path))) this.#isRemovalSent = wasSent;
     } catch (error) {
-      if (error instanceof ZooKeeperFailure && error.kind === 'refused') this.#refusal = error;
-      if (!isFailure(error, 'no-node')) throw error;
-      this.#isRemovalSent = wasSent;
+      if (isFailure(error, 'refused')) this.#refusal = error;
+      throw error;
     }
     this.#state = 'gone';
     return this.#isRemovalSent ? 'removed' : 'missing';

@@ -1,6 +1,6 @@
 import type { LockLogger } from '../../api/logger.js';
 import type { LockNode } from './lock-node.js';
-import { isFailure } from './zookeeper-client.js';
+import { isFailure } from './zookeeper-failure.js';
 
 /**
  * Nodes whose removal was not acknowledged. Each blocks its key until it is gone. If the removal was refused, the

@@ -1,11 +1,11 @@
 import type { RecordStore, StoredRecord } from '../../api/lock-provider.js';
 import type { RequestContext } from './request-context.js';
-import { exchange } from './exchange.js';
 import { folderContentFor, isHashed, keyIn, type LockPaths, segmentOf } from './lock-path.js';
-import { isFailure } from './zookeeper-client.js';
+import type { NodeValue } from './socket-client.js';
+import { isFailure, ZooKeeperFailure } from './zookeeper-failure.js';
 
-/** How many records a list reads at a time. */
-const AHEAD = 32;
+/** The server interprets this as "any version". A node's version reaches this value once every 2^32 writes. */
+const ANY_VERSION = -1;
 
 /**
  * Records in a folder. Each is a persistent node whose changes are conditional on its version.
@@ -24,7 +24,7 @@ export class ZooKeeperRecords implements RecordStore {
   ) {}
 
   read(name: string): Promise<StoredRecord> {
-    return this.#operate(`Record "${name}"`, async () => {
+    return this.context.attempt(`Record "${name}"`, async () => {
       const { session } = this.context;
       const serverTime = await session.heartbeat();
       const node = await session.client.read(this.#nodeOf(name));
@@ -33,44 +33,76 @@ export class ZooKeeperRecords implements RecordStore {
   }
 
   replace(name: string, expected: string | null, next: string): Promise<StoredRecord> {
-    return this.#operate(`Record "${name}"`, async () => {
-      const { session } = this.context;
+    return this.context.attempt(`Record "${name}"`, async () => {
       const head = this.#headOf(name);
-      const before = expected === null ? null : head + expected;
-      const { value, writtenAt } = await exchange(session, this.#nodeOf(name), before, head + next);
-      const serverTime = writtenAt ?? (await session.heartbeat());
+      const { value, serverTime } = await this.#exchange(
+        this.#nodeOf(name),
+        expected === null ? null : head + expected,
+        head + next,
+      );
       return { value: value && value.slice(head.length), serverTime };
     });
   }
 
-  /** Reads all names at once, because the server has no pagination. */
-  async *list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
+  list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
     const { context } = this;
-    const segments = await this.#operate('The list of records', async () => {
-      // Write first, or a server that lags behind its leader would miss the latest records.
-      await context.session.heartbeat();
-      return context.session.client.children(this.folder).catch((error: unknown) => {
-        if (isFailure(error, 'no-node')) return [];
-        throw error;
-      });
-    });
-    for (let at = 0; at < segments.length; at += AHEAD) {
-      const reads = segments.slice(at, at + AHEAD).map((segment) => this.#readSegment(segment));
-      for (const record of await Promise.all(reads)) if (record) yield record;
+    const subject = 'The list of records';
+    return context.list(subject, this.folder, (segment) =>
+      context.attempt(subject, async () => {
+        const node = await context.session.client.read(`${this.folder}/${segment}`);
+        return node && this.#recordIn(segment, node.data.toString());
+      }),
+    );
+  }
+
+  /** Returns null if the node is not a record. */
+  #recordIn(segment: string, content: string): { readonly name: string; readonly value: string } | null {
+    const [head = ''] = content.split('\n', 1);
+    const name = isHashed(segment) ? keyIn(Buffer.from(head), segment) : this.paths.keyOf(segment);
+    if (name === undefined || segmentOf(name) !== segment) return null;
+    return { name, value: content.slice(this.#headOf(name).length) };
+  }
+
+  /**
+   * Sets the node to `next` if it contains `expected` or already contains `next`. Returns the resulting content.
+   *
+   * This is linearizable. Creates and conditional writes are ordered by the quorum and acknowledged by a majority. A read
+   * may be stale, because each server responds from its own copy, but then the conditional write fails. Before a possibly
+   * stale value is returned, a write is sent, because a later read on the same connection is at least as recent. If a
+   * write gets no response, its outcome is unknown.
+   */
+  async #exchange(path: string, expected: string | null, next: string): Promise<StoredRecord> {
+    const { session } = this.context;
+    let beatAt: number | undefined;
+    for (let isFresh = false; ; isFresh = true) {
+      const node = await session.client.read(path);
+      const found = node && node.data.toString();
+      if (found === expected || found === next) {
+        const writtenAt = await this.#write(path, node, Buffer.from(next));
+        if (writtenAt !== null) return { value: next, serverTime: writtenAt ?? (await session.heartbeat()) };
+        // A failed condition is also decided by the quorum, so the next read is fresh.
+      } else if (isFresh) return { value: found, serverTime: beatAt ?? (await session.heartbeat()) };
+      else beatAt = await session.heartbeat();
     }
   }
 
-  /** Resolves to undefined if the node is gone or not a record. */
-  #readSegment(segment: string): Promise<{ readonly name: string; readonly value: string } | undefined> {
-    return this.#operate('The list of records', async () => {
-      const node = await this.context.session.client.read(`${this.folder}/${segment}`);
-      if (!node) return undefined;
-      const content = node.data.toString();
-      const [head = ''] = content.split('\n', 1);
-      const name = isHashed(segment) ? keyIn(Buffer.from(head), segment) : this.paths.keyOf(segment);
-      if (name === undefined || segmentOf(name) !== segment) return undefined;
-      return { name, value: content.slice(this.#headOf(name).length) };
-    });
+  /** Resolves to the time of the write, which a create doesn't return, or to null if another writer was faster. */
+  async #write(path: string, node: NodeValue | null, data: Buffer): Promise<number | undefined | null> {
+    const { session } = this.context;
+    if (node?.version === ANY_VERSION) {
+      throw new ZooKeeperFailure(
+        'refused',
+        `The version counter of ${path} is full. Stop all instances, then delete the node.`,
+      );
+    }
+    try {
+      if (node) return await session.client.write(path, data, node.version);
+      await session.createWithParents(path, 'persistent', data);
+      return undefined;
+    } catch (error) {
+      if (isFailure(error, 'changed', 'exists', 'no-node')) return null;
+      throw error;
+    }
   }
 
   #nodeOf(name: string): string {
@@ -81,13 +113,5 @@ export class ZooKeeperRecords implements RecordStore {
   #headOf(name: string): string {
     const content = folderContentFor(this.#nodeOf(name), name);
     return content === undefined ? '' : `${content.toString()}\n`;
-  }
-
-  async #operate<T>(what: string, work: () => Promise<T>): Promise<T> {
-    try {
-      return await work();
-    } catch (cause) {
-      throw this.context.unavailableSubject(what, cause);
-    }
   }
 }

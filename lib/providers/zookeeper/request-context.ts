@@ -8,7 +8,10 @@ import { instanceNameIn } from './node-content.js';
 import { PendingRemovals } from './pending-removals.js';
 import type { Recipe } from './recipe.js';
 import type { Session } from './session.js';
-import { isFailure, ZooKeeperFailure } from './zookeeper-client.js';
+import { isFailure, ZooKeeperFailure } from './zookeeper-failure.js';
+
+/** How many children a list reads ahead of its consumer. */
+const AHEAD = 32;
 
 /** The context shared by all requests of one application. */
 export class RequestContext {
@@ -37,19 +40,63 @@ export class RequestContext {
   }
 
   /**
-   * The error for a request that was refused or got no response.
+   * Does the work and turns its failure into a {@link LockError}.
    *
-   * @param key undefined if all locks are affected
+   * @param subject what the work is about, such as `Record "nightly"`
    */
-  unavailable(key: string | undefined, cause: unknown): LockError {
-    return this.unavailableSubject(key === undefined ? 'The list of locks' : `Lock "${key}"`, cause, key);
+  async attempt<T>(subject: string, work: () => Promise<T>, key?: string): Promise<T> {
+    try {
+      return await work();
+    } catch (cause) {
+      throw this.unavailable(subject, cause, key);
+    }
   }
 
-  /** Like {@link unavailable}. @param subject such as `Record "nightly"` */
-  unavailableSubject(subject: string, cause: unknown, key?: string): LockError {
-    const { name: provider } = this.backend;
-    const message = `${subject} of provider "${provider}" is not available: ${this.reasonOf(cause)}. Check the servers and their logs.`;
-    return this.errorOf(message, key, this.#whyOf(cause));
+  /**
+   * Yields what `read` returns for each child of the folder, unless that is null. Reads the names of all children at once,
+   * because the server has no pagination, and the children themselves as the list is consumed.
+   */
+  async *list<T>(
+    subject: string,
+    folder: string,
+    read: (name: string) => Promise<T | null> | undefined,
+  ): AsyncGenerator<T> {
+    const names = await this.attempt(subject, async () => {
+      // Write first, or a server that lags behind its leader would miss the latest children.
+      await this.session.heartbeat();
+      return this.session.client.children(folder);
+    });
+    const reads: Promise<T | null>[] = [];
+    for (const name of names) {
+      const next = read(name);
+      if (!next) continue;
+      // The error is rethrown when the list reaches this child, if the consumer gets that far.
+      next.catch(() => undefined);
+      reads.push(next);
+      const first = reads.length < AHEAD ? null : await reads.shift();
+      if (first) yield first;
+    }
+    for (const each of reads) {
+      const child = await each;
+      if (child) yield child;
+    }
+  }
+
+  /**
+   * The error for a request that was refused or got no response.
+   *
+   * @param subject such as `Lock "order"`
+   * @param key undefined if it isn't about a lock
+   */
+  unavailable(subject: string, cause: unknown, key?: string): LockError {
+    // If a request got no response, the reason why no session is up says more.
+    const why = isFailure(cause, 'unanswered') ? (this.trouble ?? cause) : cause;
+    const words = why instanceof ZooKeeperFailure ? ` (${why.message})` : '';
+    let outcome = 'did not respond';
+    if (isFailure(why, 'refused')) outcome = 'refused the request';
+    else if (isFailure(why, 'misconfigured')) outcome = 'cannot be reached';
+    const message = `${subject} of provider "${this.backend.name}" is not available: ZooKeeper ${outcome}${words}. Check the servers and their logs.`;
+    return this.errorOf(message, key, why);
   }
 
   /** `LockConfigError` for a lasting refusal, otherwise `LockUnavailableError`. */
@@ -63,18 +110,5 @@ export class RequestContext {
     return isLasting || (cause instanceof ZooKeeperFailure && cause.isDefinite)
       ? new LockConfigError(message, { ...details, refused: true })
       : new LockUnavailableError(message, details);
-  }
-
-  /** Why a request failed, phrased as a clause. */
-  reasonOf(cause: unknown): string {
-    const why = this.#whyOf(cause);
-    const words = why instanceof ZooKeeperFailure ? ` (${why.message})` : '';
-    if (isFailure(why, 'refused')) return `ZooKeeper refused the request${words}`;
-    return `ZooKeeper ${isFailure(why, 'misconfigured') ? 'cannot be reached' : 'did not respond'}${words}`;
-  }
-
-  /** If a request got no response, the reason why no session is up says more. */
-  #whyOf(cause: unknown): unknown {
-    return isFailure(cause, 'unanswered') ? (this.trouble ?? cause) : cause;
   }
 }

@@ -4,7 +4,7 @@ import { isIP } from 'node:net';
 import { isError, safeText } from '../../api/cause.js';
 import type { BackendContext } from '../../api/lock-provider.js';
 import { withTimeout } from '../../core/toolkit/timing.js';
-import { ZooKeeperFailure } from './zookeeper-client.js';
+import { ZooKeeperFailure } from './zookeeper-failure.js';
 import type { Server, ZooKeeperSettings } from './zookeeper-options.js';
 
 const MAX_FAILURES_LISTED = 10;

@@ -1,35 +1,17 @@
-import type { Clock, Timer } from '../../api/clock.js';
-import { withTimeout } from '../../core/toolkit/timing.js';
-import { Heartbeats } from './heartbeats.js';
+import type { Timer } from '../../api/clock.js';
+import type { BackendContext } from '../../api/lock-provider.js';
+import { pause, withTimeout } from '../../core/toolkit/timing.js';
 import { SessionLifetime } from './session-lifetime.js';
-import {
-  type ClientFactory,
-  type ClientListener,
-  isFailure,
-  noConnection,
-  type ZooKeeperClient,
-  type ZooKeeperFailure,
-} from './zookeeper-client.js';
-
-export interface SessionListener {
-  /** The session is connected and has been proven alive, for the first time or after an interruption. */
-  onUp(session: Session): void;
-  /** The session isn't connected, or couldn't create its own node. Called again for each new cause. */
-  onDown(session: Session, cause: unknown): void;
-  /** The session and all its nodes are gone. */
-  onExpired(session: Session): void;
-  /** The servers rejected our credentials, so the session has ended for us. Its nodes remain until it times out. */
-  onRefused(session: Session, cause: Error): void;
-  /** Called twelve times per timeout while the session is up, to retry unfinished work. */
-  onPatrol(session: Session): void;
-  /** Whether any request holds or awaits a lock, so the session must be kept alive. */
-  isNeeded(): boolean;
-}
+import type { ClientListener, NodeKind, SocketClient } from './socket-client.js';
+import type { ClientFactory, ZooKeeperBackend } from './zookeeper-backend.js';
+import { isFailure, noConnection, type ZooKeeperFailure } from './zookeeper-failure.js';
 
 // These are fractions of the granted timeout. A dead connection is detected after half a timeout: one patrol notices the
 // silence (1/6) and sends a probe, and a later one notices that the probe wasn't answered (1/4 + 1/12). These intervals
 // also determine the guaranteed lifetime; see SessionLifetime.
 const PATROL = 1 / 12;
+/** The minimum interval between two heartbeats. */
+const HEARTBEAT = 1 / 100;
 const SILENCE = 1 / 12;
 const ANSWER_TIMEOUT = 1 / 4;
 /** How often to check whether a connection attempt is taking too long. */
@@ -50,12 +32,12 @@ const WRITE_AGE = 1 / 4;
  * for too long.
  */
 export class Session implements ClientListener {
-  readonly client: ZooKeeperClient;
+  readonly client: SocketClient;
   readonly #lifetime: SessionLifetime;
-  readonly #heartbeats: Heartbeats;
-  #state: 'connecting' | 'up' | 'down' | 'over' = 'connecting';
-  #isConnected = false;
-  #connections = 0;
+  /** Until the session's own node exists, it is `connecting` without a connection, and `preparing` with one. */
+  #state: 'connecting' | 'preparing' | 'up' | 'down' | 'over' = 'connecting';
+  /** Changes with every connection, because a new connection ends the previous one's watches. */
+  connection = 0;
   #writtenAt = -Infinity;
   #changedAt: number;
   /** When the last connection was lost, if any. */
@@ -65,33 +47,23 @@ export class Session implements ClientListener {
   #prepareAt = -Infinity;
   #patrolledAt: number;
   #patrolTimer: Timer | undefined;
+  #heartbeatAt = -Infinity;
+  /** The heartbeat that is about to be sent. */
+  #heartbeat: Promise<number> | undefined;
+  readonly #ending = new AbortController();
 
-  /** @param beats the folder of the session nodes, to which heartbeats are written */
   constructor(
-    private readonly makeClient: ClientFactory,
-    private readonly wantedTimeout: number,
+    makeClient: ClientFactory,
+    wantedTimeout: number,
+    /** The folder of the session nodes, to which heartbeats are written. */
     private readonly beats: string,
-    private readonly clock: Clock,
-    private readonly listener: SessionListener,
-    /**
-     * An observer doesn't create folders: if the heartbeat folder is missing, no process holds locks, and the observer doesn't need a node.
-     */
-    private readonly isObserver: boolean,
+    private readonly context: Pick<BackendContext, 'clock' | 'isObserver'>,
+    private readonly backend: ZooKeeperBackend,
   ) {
     this.#lifetime = new SessionLifetime(wantedTimeout);
-    this.#heartbeats = new Heartbeats(
-      clock,
-      () => this.timeout,
-      () => this.#beat(),
-    );
-    this.#changedAt = clock.now();
+    this.#changedAt = context.clock.now();
     this.#patrolledAt = this.#changedAt;
     this.client = makeClient(this);
-  }
-
-  /** Creates a new session with the same settings, not yet open. */
-  another(): Session {
-    return new Session(this.makeClient, this.wantedTimeout, this.beats, this.clock, this.listener, this.isObserver);
   }
 
   open(): void {
@@ -107,18 +79,13 @@ export class Session implements ClientListener {
    * How long requests have gone unanswered, in ms, or, without a connection, the time since the last message from the servers.
    */
   get unansweredFor(): number {
-    const now = this.clock.now();
+    const now = this.context.clock.now();
     const { silentSince, heardAt } = this.client;
     return now - (this.isUp ? (silentSince ?? now) : heardAt);
   }
 
   get isOver(): boolean {
     return this.#state === 'over';
-  }
-
-  /** Changes with every connection, because a new connection ends the previous one's watches. */
-  get connection(): number {
-    return this.#connections;
   }
 
   /** The granted timeout in ms, or the requested one before the first connection. */
@@ -158,25 +125,37 @@ export class Session implements ClientListener {
     if (last !== undefined && !isFailure(last, 'exists')) throw last;
   }
 
+  /** Creates a node, and its parents if they are missing. */
+  async createWithParents(path: string, kind: NodeKind, data?: Buffer): Promise<void> {
+    try {
+      await this.client.create(path, kind, data);
+    } catch (error) {
+      if (!isFailure(error, 'no-node')) throw error;
+      await this.makePath(path.slice(0, path.lastIndexOf('/')));
+      await this.client.create(path, kind, data);
+    }
+  }
+
   /**
    * Proves that the session is alive with a write sent after this call. Resolves to the time of that write by
    * the leader's clock. Concurrent callers share one write.
    */
   heartbeat(): Promise<number> {
     if (!this.isUp) return Promise.reject(noConnection());
-    return this.#heartbeats.next();
+    this.#heartbeat ??= this.#beat();
+    return this.#heartbeat;
   }
 
   /** Ends the session. If no server responds within `timeout` ms, the session ends when it times out. */
   async close(timeout: number): Promise<void> {
     this.#end();
-    await withTimeout(this.clock, timeout, this.client.close());
+    await withTimeout(this.context.clock, timeout, this.client.close());
     this.client.abandon();
   }
 
   /** How long the machine has slept since boot, in ms, plus a constant. */
   get #asleep(): number {
-    return this.clock.uptime() - this.clock.now();
+    return this.context.clock.uptime() - this.context.clock.now();
   }
 
   get #node(): string {
@@ -195,95 +174,103 @@ export class Session implements ClientListener {
   }
 
   onConnected(): void {
-    this.#isConnected = true;
-    this.#connections += 1;
+    this.connection += 1;
     this.#lifetime.timeout = this.client.sessionTimeout;
     // The leader has heard from the session since the last connection change.
     this.#lifetime.connected(this.#changedAt, this.#asleep);
-    this.#changedAt = this.clock.now();
+    this.#changedAt = this.context.clock.now();
     if (this.#state === 'down') this.#up();
-    else this.#prepare();
+    else if (this.#state === 'connecting') {
+      this.#state = 'preparing';
+      this.#prepare();
+    }
   }
 
   onDisconnected(cause: ZooKeeperFailure): void {
     if (this.#state === 'over') return;
-    this.#changedAt = this.clock.now();
+    this.#changedAt = this.context.clock.now();
     if (this.#isConnected) this.#downSince = this.#changedAt;
-    this.#isConnected = false;
     if (this.#state === 'up') this.#state = 'down';
-    this.listener.onDown(this, cause);
+    else if (this.#state === 'preparing') this.#state = 'connecting';
+    this.backend.onDown(cause);
   }
 
   onExpired(): void {
     this.#end();
     this.client.abandon();
-    this.listener.onExpired(this);
+    this.backend.onExpired();
   }
 
-  onRefused(cause: Error): void {
+  onRefused(cause: ZooKeeperFailure): void {
     this.#end();
     this.client.abandon();
-    this.listener.onRefused(this, cause);
+    this.backend.onRefused(cause);
+  }
+
+  get #isConnected(): boolean {
+    return this.#state === 'preparing' || this.#state === 'up';
   }
 
   #up(): void {
     this.#state = 'up';
-    this.listener.onUp(this);
+    this.backend.onUp();
   }
 
   /** Creates the session's own node. Without it, there are no heartbeats or locks. */
   #prepare(): void {
-    const node = this.#node;
-    const make = () => this.client.create(node, 'ephemeral');
-    make()
-      .catch((error: unknown) => {
-        if (!isFailure(error, 'no-node')) throw error;
-        if (this.isObserver) return;
-        return this.makePath(this.beats).then(make);
-      })
-      .catch((error: unknown) => {
-        // The node was created by an earlier attempt whose reply was lost.
-        if (!isFailure(error, 'exists')) throw error;
-      })
-      .then(
-        () => {
-          if (this.#state !== 'connecting' || !this.#isConnected) return;
-          this.#up();
-        },
-        (error: unknown) => {
-          // If the connection was lost, the client reports why.
-          if (this.#state !== 'connecting' || !this.#isConnected) return;
-          if (isFailure(error, 'refused')) {
-            const delay = Math.min(this.timeout * PATROL * 2 ** this.#refusals, MAX_REFUSAL_DELAY_MS);
-            this.#prepareAt = this.clock.now() + delay;
-            this.#refusals += 1;
-          }
-          this.listener.onDown(this, error);
-        },
-      );
+    this.#makeNode().then(
+      () => {
+        if (this.#state === 'preparing') this.#up();
+      },
+      (error: unknown) => {
+        // If the connection was lost, the client reports why.
+        if (this.#state !== 'preparing') return;
+        if (isFailure(error, 'refused')) {
+          const delay = Math.min(this.timeout * PATROL * 2 ** this.#refusals, MAX_REFUSAL_DELAY_MS);
+          this.#prepareAt = this.context.clock.now() + delay;
+          this.#refusals += 1;
+        }
+        this.backend.onDown(error);
+      },
+    );
   }
 
-  async #beat(): Promise<number> {
-    const node = this.#node;
+  async #makeNode(): Promise<void> {
+    const { isObserver } = this.context;
     try {
-      return await this.client.write(node);
+      if (isObserver) await this.client.create(this.#node, 'ephemeral');
+      else await this.createWithParents(this.#node, 'ephemeral');
     } catch (error) {
-      // An operator removed the node.
-      if (!isFailure(error, 'no-node')) throw error;
-      // This error, too, came from the leader, but it lacks the leader's time. An observer doesn't start jobs, so its own clock
-      // is good enough.
-      if (this.isObserver) return this.clock.wallTime();
-      await this.makePath(this.beats);
-      await this.client.create(node, 'ephemeral');
-      return await this.client.write(node);
+      // The node was created by an earlier attempt whose reply was lost.
+      const isMade = isFailure(error, 'exists');
+      // If the folder is missing, no process holds locks, and an observer doesn't need a node.
+      if (!isMade && !(isObserver && isFailure(error, 'no-node'))) throw error;
+    }
+  }
+
+  /** Sends a heartbeat, after a delay if the last one was sent recently. */
+  async #beat(): Promise<number> {
+    const { clock, isObserver } = this.context;
+    const delay = this.#heartbeatAt + this.timeout * HEARTBEAT - clock.now();
+    if (delay > 0) await pause(clock, Math.ceil(delay), this.#ending.signal);
+    else await Promise.resolve();
+    this.#heartbeat = undefined;
+    this.#heartbeatAt = clock.now();
+    for (;;) {
+      const writtenAt = await this.client.write(this.#node);
+      if (writtenAt !== null) return writtenAt;
+      // An operator removed the node. This answer, too, came from the leader, but it lacks the leader's time. An observer
+      // doesn't start jobs, so its own clock is good enough.
+      if (isObserver) return clock.wallTime();
+      await this.#makeNode();
     }
   }
 
   readonly #patrol = (): void => {
     if (this.#state === 'over') return;
     const often = this.#isConnected ? Infinity : ATTEMPT_PATROL_MS;
-    this.#patrolTimer = this.clock.setTimer(this.#patrol, Math.min(this.timeout * PATROL, often));
-    const now = this.clock.now();
+    this.#patrolTimer = this.context.clock.setTimer(this.#patrol, Math.min(this.timeout * PATROL, often));
+    const now = this.context.clock.now();
     // If the event loop was blocked, responses may be waiting to be read.
     const isLate = now - this.#patrolledAt > 2 * PATROL * this.timeout;
     this.#patrolledAt = now;
@@ -299,22 +286,22 @@ export class Session implements ClientListener {
       // Servers silently reject a client that has seen later changes than they have. If they have lost their data, they
       // will do so forever, so give up. By then, the session no longer holds any locks.
       const timeout = this.timeout * (this.#state === 'down' ? GIVEN_UP : GIVEN_UP_UNUSED);
-      if (this.#connections > 0 && now - this.#downSince >= timeout) this.onExpired();
+      if (this.connection > 0 && now - this.#downSince >= timeout) this.onExpired();
       else if (now >= (this.client.tryUntil ?? Infinity)) this.#reconnect(now);
       return;
     }
     const isQuiet = silentSince === undefined && now - heardAt >= this.timeout * SILENCE;
-    if (this.#state === 'connecting') {
+    if (this.#state === 'preparing') {
       if (silentSince === undefined && now >= this.#prepareAt) this.#prepare();
       else if (isQuiet) this.client.stat(this.#node).catch(() => undefined);
       return;
     }
-    if (this.listener.isNeeded() && now - this.#writtenAt >= this.timeout * WRITE_AGE) {
+    if (this.backend.isNeeded && now - this.#writtenAt >= this.timeout * WRITE_AGE) {
       this.heartbeat().catch(() => undefined);
     } else if (isQuiet) {
       this.client.stat(this.#node).catch(() => undefined);
     }
-    this.listener.onPatrol(this);
+    this.backend.onPatrol();
   };
 
   #reconnect(now: number): void {
@@ -323,10 +310,8 @@ export class Session implements ClientListener {
   }
 
   #end(): void {
-    if (this.#state === 'over') return;
     this.#state = 'over';
-    this.#isConnected = false;
-    if (this.#patrolTimer) this.clock.clearTimer(this.#patrolTimer);
-    this.#heartbeats.end();
+    if (this.#patrolTimer) this.context.clock.clearTimer(this.#patrolTimer);
+    this.#ending.abort();
   }
 }

@@ -3,23 +3,53 @@ import { connect as connectSecurely } from 'node:tls';
 import type { BackendContext } from '../../api/lock-provider.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
 import { backOff, pause } from '../../core/toolkit/timing.js';
-import { closesSession, failureOf, isSessionGone, kindOf, NO_NODE } from './answer-codes.js';
 import { FrameSplitter } from './frame-splitter.js';
 import { encode, type Field, JuteReader } from './jute.js';
 import { contentFor } from './node-content.js';
 import { type ServerAddress, ServerAddresses } from './server-addresses.js';
 import { tlsFault } from './tls-fault.js';
-import {
-  type ClientListener,
-  type Creation,
-  type NodeKind,
-  type NodeStat,
-  type NodeValue,
-  noConnection,
-  type ZooKeeperClient,
-  ZooKeeperFailure,
-} from './zookeeper-client.js';
+import { CLOSES_SESSION, failureOf, noConnection, SESSION_GONE, ZooKeeperFailure } from './zookeeper-failure.js';
 import { startTimeoutOf, type ZooKeeperAcl, type ZooKeeperSettings } from './zookeeper-options.js';
+
+export type NodeKind = 'persistent' | 'ephemeral' | 'ephemeral-sequential';
+
+export interface Creation {
+  /** The full path, including the sequence number. */
+  readonly path: string;
+  /** The zxid of the create. */
+  readonly createdAt: bigint;
+}
+
+export interface NodeStat {
+  /** The zxid of the create. */
+  readonly createdAt: bigint;
+  /** The session that owns an ephemeral node; 0 for a persistent node. */
+  readonly owner: bigint;
+}
+
+export interface NodeValue extends NodeStat {
+  readonly data: Buffer;
+  /** The number of changes. */
+  readonly version: number;
+}
+
+export interface ClientListener {
+  onSent(at: number, isWrite: boolean): void;
+  /** A write sent at `sentAt` has been acknowledged. */
+  onWritten(sentAt: number): void;
+  onConnected(): void;
+  /**
+   * The connection was lost or could not be established. Open requests have failed, and watches are gone.
+   *
+   * @param cause `refused` if the server sent only refusals; `misconfigured` if our options prevented any
+   * attempt
+   */
+  onDisconnected(cause: ZooKeeperFailure): void;
+  /** The session has ended. Must call `abandon`. */
+  onExpired(): void;
+  /** The server rejected this client and closed the session. Must call `abandon`. */
+  onRefused(cause: ZooKeeperFailure): void;
+}
 
 /** Operation codes (`ZooDefs.OpCode`). */
 const CREATE = 1;
@@ -30,6 +60,8 @@ const SET_DATA = 5;
 const GET_CHILDREN = 8;
 const AUTH = 100;
 const CLOSE_SESSION = -11;
+
+const WRITES: readonly unknown[] = [CREATE, DELETE, SET_DATA];
 
 /** The permission that a request needs, on its node or on the parent. */
 const RIGHTS: Readonly<Record<number, { readonly permission: string; readonly isOfParent: boolean }>> = {
@@ -74,18 +106,27 @@ interface OpenRequest {
   readonly xid: number;
   readonly fields: readonly Field[];
   readonly sentAt: number;
-  readonly onAnswer: (code: number, answer: JuteReader, zxid: bigint) => void;
+  readonly onAnswer: (answer: JuteReader, zxid: bigint) => void;
   readonly fail: (failure: ZooKeeperFailure) => void;
 }
 
 /**
+ * A client for one session, with at most one connection at a time: the part of ZooKeeper's API that locks need.
+ *
  * Implements the protocol of ZooKeeper 3.4 and later. It doesn't repeat requests, restore watches after a reconnect,
  * send pings, or detect silent connections. The {@link Session} sends requests often enough and calls `reconnect`.
  */
-export class SocketClient implements ZooKeeperClient {
+export class SocketClient {
+  /** 0 before the session is opened. */
   sessionId = 0n;
+  /** The session timeout granted by the server, in ms. Set once connected. */
   sessionTimeout = 0;
+  /** When the last response arrived. */
   heardAt = 0;
+  /**
+   * Deadline of the current connection attempt or name lookup. After that, `reconnect` moves on to the next server.
+   * Undefined while connected and between two attempts.
+   */
   tryUntil: number | undefined;
   #password = Buffer.alloc(16);
   /** The latest zxid seen. A server that is behind it rejects the session, so reads never go back in time. */
@@ -100,8 +141,6 @@ export class SocketClient implements ZooKeeperClient {
   #greetedAt = 0;
   /** How many connection attempts in a row were rejected by a server or prevented by invalid options. */
   #refusals = 0;
-  /** The options error that prevented the last connection attempt. */
-  #misconfigured: ZooKeeperFailure | undefined;
   /** The latest response on this connection, if it was a refusal. */
   #refusal: ZooKeeperFailure | undefined;
   /** Whether this connection has returned any answer other than a refusal. */
@@ -127,37 +166,55 @@ export class SocketClient implements ZooKeeperClient {
     this.#servers = new ServerAddresses(settings, context);
   }
 
+  /** When the server stopped answering requests; undefined if all have been answered. */
   get silentSince(): number | undefined {
     const [oldest] = this.#open;
     return oldest && Math.max(oldest.sentAt, this.heardAt);
   }
 
+  /** How many addresses the connect string is known to resolve to. */
   get addresses(): number {
     return this.#servers.size;
   }
 
+  /** Connects, and reconnects automatically until `close`. */
   connect(): void {
     void this.#stayConnected();
   }
 
+  /** @param data the node's content; default: the creating instance */
   create(path: string, kind: NodeKind, data = this.#content): Promise<Creation> {
     // The response header contains the write's own zxid, because the header is created where writes are applied one by
     // one (3.8: `FinalRequestProcessor`, called by `CommitProcessor.processWrite`).
     const request = [CREATE, path, data, ...this.#acl, FLAGS[kind]];
-    return this.#write(request, (answer, createdAt) => ({ path: answer.text(), createdAt }));
+    return this.#request(request, (answer, createdAt) => ({ path: answer.text(), createdAt }));
   }
 
+  /**
+   * Lists the names of the child nodes; empty if the node does not exist.
+   *
+   * @param onChange called once when a child is created or removed. It is dropped when the connection is lost, and not
+   * registered if the node does not exist.
+   */
   children(path: string, onChange?: () => void): Promise<readonly string[]> {
-    return this.#request([GET_CHILDREN, path, onChange !== undefined], (answer) => {
+    const read = (answer: JuteReader) => {
       if (onChange) this.#listen(path, onChange);
       return answer.texts();
-    });
+    };
+    return this.#request<readonly string[]>([GET_CHILDREN, path, onChange !== undefined], read, []);
   }
 
+  /** Resolves to null if the node does not exist. */
   stat(path: string): Promise<NodeStat | null> {
     return this.#request<NodeStat | null>([EXISTS, path, false], statIn, null);
   }
 
+  /**
+   * Reads this server's copy of the node; null if it does not exist.
+   *
+   * @param onChange called once when the node is changed or removed. It is dropped when the connection is lost, and not
+   * registered if the node does not exist.
+   */
   read(path: string, onChange?: () => void): Promise<NodeValue | null> {
     const read = (answer: JuteReader) => {
       if (onChange) this.#listen(path, onChange);
@@ -166,30 +223,46 @@ export class SocketClient implements ZooKeeperClient {
     return this.#request<NodeValue | null>([GET_DATA, path, onChange !== undefined], read, null);
   }
 
+  /**
+   * Unregisters an `onChange` passed to {@link read} or {@link children}, because a node may outlive the requests that watch
+   * it.
+   */
   unwatch(path: string, onChange: () => void): void {
     this.#watches.get(path)?.delete(onChange);
   }
 
-  write(path: string, data = this.#content, version = ANY_VERSION): Promise<number> {
+  /**
+   * Writes to the node, which triggers the watches on it.
+   *
+   * @param data default: the writing instance
+   * @param version if given, the write fails with `changed` if the node has a different version
+   * @returns the time of the write by the leader's clock; null if the node does not exist
+   */
+  write(path: string, data = this.#content, version = ANY_VERSION): Promise<number | null> {
     // The leader assigns the time of a transaction, and each server that applies it keeps that time (3.4 and 3.8: the
     // `TxnHeader` from `PrepRequestProcessor`).
-    return this.#write([SET_DATA, path, data, version], (answer) => statIn(answer).changedAt);
+    const read = (answer: JuteReader) => statIn(answer).changedAt;
+    return this.#request<number | null>([SET_DATA, path, data, version], read, null);
   }
 
-  remove(path: string): Promise<void> {
-    return this.#write([DELETE, path, ANY_VERSION], () => undefined);
+  /** Resolves to whether the node existed. */
+  remove(path: string): Promise<boolean> {
+    return this.#request([DELETE, path, ANY_VERSION], () => true, false);
   }
 
+  /** Drops the connection or the current attempt, and tries the next server with the same session. */
   reconnect(): void {
     this.#socket?.destroy(this.#isConnected ? undefined : new Error('it did not respond in time'));
   }
 
+  /** Requests the end of the session, which removes all its nodes. Never settles if no server responds. */
   async close(): Promise<void> {
     const closed = this.#request([CLOSE_SESSION], () => undefined).catch(() => undefined);
     this.#isOver = true;
     await closed;
   }
 
+  /** Closes all sockets and clears all timers without notifying the server. */
   abandon(): void {
     this.#isOver = true;
     this.#ending.abort();
@@ -211,11 +284,13 @@ export class SocketClient implements ZooKeeperClient {
       const server = rest.shift();
       last = server ?? last;
       this.#allow((start * FIRST_ROUND * 2 ** Math.max(rounds - 1, 0)) / servers.size);
-      const lost = server && !this.#isOver ? await this.#connection(server) : undefined;
+      const ended = server && !this.#isOver ? await this.#connection(server) : undefined;
       this.tryUntil = undefined;
       if (this.#isOver) return;
+      const isMisconfigured = ended?.kind === 'misconfigured';
       let isFresh = false;
-      if (lost) {
+      if (isMisconfigured) this.#refusals += 1;
+      else if (ended) {
         rounds = 0;
         const isShort = this.context.clock.now() - this.#greetedAt < SHORT_CONNECTION_MS;
         this.#refusals = isShort && !this.#isServed ? this.#refusals + 1 : 0;
@@ -225,25 +300,25 @@ export class SocketClient implements ZooKeeperClient {
         wasShort = isShort;
       }
       // If our own options are invalid, trying other servers won't help.
-      if (isFresh || this.#misconfigured) rest = [];
+      if (isFresh || isMisconfigured) rest = [];
       const isRoundOver = rest.length === 0 && !isFresh;
-      this.listener.onDisconnected(this.#misconfigured ?? (lost ? (this.#refusal ?? lost) : servers.failure()));
+      this.listener.onDisconnected(ended ? (this.#refusal ?? ended) : servers.failure());
       if (isRoundOver) await pause(this.context.clock, this.#pause(), this.#ending.signal, true);
     }
   }
 
-  /** Resolves when the connection is closed: to a failure if a session was established, otherwise to undefined. */
-  #connection(server: ServerAddress): Promise<ZooKeeperFailure | undefined> {
-    return new Promise((resolve) => {
-      this.#misconfigured = undefined;
-      try {
+  /**
+   * Resolves when the connection is closed, or our options prevent it: to the reason, or to undefined if no session was
+   * established.
+   */
+  async #connection(server: ServerAddress): Promise<ZooKeeperFailure | undefined> {
+    try {
+      return await new Promise((resolve) => {
         this.#dial(server, resolve);
-      } catch (error) {
-        this.#misconfigured = tlsFault(this.settings.tls ?? {}, error);
-        this.#refusals += 1;
-        resolve(undefined);
-      }
-    });
+      });
+    } catch (error) {
+      return tlsFault(this.settings.tls ?? {}, error);
+    }
   }
 
   #dial(server: ServerAddress, onClose: (lost: ZooKeeperFailure | undefined) => void): void {
@@ -251,6 +326,8 @@ export class SocketClient implements ZooKeeperClient {
     const { host, address, port } = server;
     const frames = new FrameSplitter();
     let trouble: Error | undefined;
+    this.#refusal = undefined;
+    this.#isServed = false;
     const socket = tls
       ? connectSecurely({ servername: isIP(host) ? '' : host, ...tls, host: address, port })
       : connect({ host: address, port });
@@ -305,23 +382,21 @@ export class SocketClient implements ZooKeeperClient {
     if (xid === NOTIFICATION_XID) {
       this.#onChange(answer);
     } else if (xid === AUTH_XID) {
-      if (code !== 0) this.#giveUp(new ZooKeeperFailure('refused', failureOf(code).message));
+      if (code !== 0) this.listener.onRefused(new ZooKeeperFailure('refused', failureOf(code).message));
     } else {
       const [request] = this.#open;
       if (request?.xid !== xid) throw new Error(`ZooKeeper responded to request ${xid} instead of ${request?.xid}.`);
-      if (isSessionGone(code)) throw new Error(`The ZooKeeper session no longer uses this connection (${code}).`);
+      if (SESSION_GONE.includes(code))
+        throw new Error(`The ZooKeeper session no longer uses this connection (${code}).`);
       if (zxid > 0n) this.#zxid = zxid;
-      request.onAnswer(code, answer, zxid);
+      const failure = code === 0 ? undefined : this.#failureOf(code, request.fields);
+      if (failure) request.fail(failure);
+      else request.onAnswer(answer, zxid);
       this.#open.shift();
-      this.#refusal = code !== 0 && kindOf(code) === 'refused' ? this.#failureOf(code, request.fields) : undefined;
+      this.#refusal = failure?.kind === 'refused' ? failure : undefined;
       this.#isServed ||= this.#refusal === undefined;
-      if (this.#refusal && closesSession(code)) this.#giveUp(this.#refusal);
+      if (failure && CLOSES_SESSION.includes(code)) this.listener.onRefused(failure);
     }
-  }
-
-  #giveUp(cause: ZooKeeperFailure): void {
-    this.abandon();
-    this.listener.onRefused(cause);
   }
 
   #onGreeting(answer: JuteReader): void {
@@ -337,8 +412,6 @@ export class SocketClient implements ZooKeeperClient {
     this.heardAt = this.context.clock.now();
     this.#greetedAt = this.heardAt;
     this.#isConnected = true;
-    this.#isServed = false;
-    this.#refusal = undefined;
     this.tryUntil = undefined;
     this.#servers.forgetFailures();
     this.listener.onConnected();
@@ -364,34 +437,27 @@ export class SocketClient implements ZooKeeperClient {
     return backOff(random, this.#refusals - 2, { ...REFUSED, most });
   }
 
-  #write<T>(request: readonly Field[], read: (answer: JuteReader, zxid: bigint) => T): Promise<T> {
-    return this.#request(request, read, undefined, true);
-  }
-
   /** @param missing the result if the node does not exist; by default, the request fails */
-  #request<T>(
-    request: readonly Field[],
-    read: (answer: JuteReader, zxid: bigint) => T,
-    missing?: T,
-    isWrite = false,
-  ): Promise<T> {
+  #request<T>(fields: readonly Field[], read: (answer: JuteReader, zxid: bigint) => T, missing?: T): Promise<T> {
     return new Promise((resolve, reject) => {
       if (!this.#isConnected || this.#isOver) {
         reject(noConnection());
         return;
       }
+      const isWrite = WRITES.includes(fields[0]);
       const xid = (this.#xid = this.#xid === LAST_XID ? 1 : this.#xid + 1);
       const sentAt = this.context.clock.now();
-      const onAnswer = (code: number, answer: JuteReader, zxid: bigint) => {
-        if (code === 0) {
-          const value = read(answer, zxid);
-          if (isWrite) this.listener.onWritten(sentAt);
-          resolve(value);
-        } else if (code === NO_NODE && missing !== undefined) resolve(missing);
-        else reject(this.#failureOf(code, request));
+      const onAnswer = (answer: JuteReader, zxid: bigint) => {
+        const value = read(answer, zxid);
+        if (isWrite) this.listener.onWritten(sentAt);
+        resolve(value);
       };
-      this.#open.push({ xid, fields: request, sentAt, onAnswer, fail: reject });
-      if (this.#unsent.push(encode([xid, ...request])) === 1) nextTick(this.#flush);
+      const fail = (failure: ZooKeeperFailure) => {
+        if (failure.kind === 'no-node' && missing !== undefined) resolve(missing);
+        else reject(failure);
+      };
+      this.#open.push({ xid, fields, sentAt, onAnswer, fail });
+      if (this.#unsent.push(encode([xid, ...fields])) === 1) nextTick(this.#flush);
       this.listener.onSent(sentAt, isWrite);
     });
   }

@@ -1,6 +1,6 @@
 import { type ConnectionOptions, createSecureContext } from 'node:tls';
 import { isError, safeText } from '../../api/cause.js';
-import { ZooKeeperFailure } from './zookeeper-client.js';
+import { ZooKeeperFailure } from './zookeeper-failure.js';
 
 /** TLS options that Node parses before it connects. A key and a certificate may be valid but not match each other. */
 const OPTIONS: readonly (readonly (keyof ConnectionOptions)[])[] = [

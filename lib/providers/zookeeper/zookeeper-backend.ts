@@ -23,8 +23,9 @@ import { LockPaths } from './lock-path.js';
 import { OperatorView } from './operator-view.js';
 import { mutex, readWrite } from './recipe.js';
 import { ZooKeeperRecords } from './records.js';
-import { Session, type SessionListener } from './session.js';
-import { type ClientFactory, isFailure, ZooKeeperFailure } from './zookeeper-client.js';
+import { Session } from './session.js';
+import type { ClientListener, SocketClient } from './socket-client.js';
+import { isFailure, ZooKeeperFailure } from './zookeeper-failure.js';
 import { startTimeoutOf, type ZooKeeperSettings } from './zookeeper-options.js';
 
 /** How long `close` waits for releases, and then for the session to end. */
@@ -45,8 +46,11 @@ const EXPIRED = { first: 250, most: 10_000 };
  */
 const MOST_PATH_BYTES = 900_000;
 
+/** Creates a client that does nothing until `connect` is called. */
+export type ClientFactory = (listener: ClientListener) => SocketClient;
+
 /** One application's locks: its session (one at a time) and the requests that hold or await locks. */
-export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionListener {
+export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest> {
   readonly capabilities: LockCapabilities;
   readonly casStore: CasStore;
   readonly records: RecordStore;
@@ -61,7 +65,6 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
   readonly #requests = new Set<ZooKeeperRequest>();
   /** The requests' total path size. */
   #pathBytes = 0;
-  #hasSession = false;
   #endConnect: ((isUp: boolean) => void) | undefined;
   /** While false, the core learns about the connection from the result of `connect`. */
   #hasConnected = false;
@@ -174,8 +177,9 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
   async close(): Promise<void> {
     this.#isClosing = true;
     if (this.#retry) this.context.clock.clearTimer(this.#retry);
-    this.#endConnect?.(false);
-    if (!this.#hasSession) return;
+    // `connect` was never called.
+    if (!this.#endConnect) return;
+    this.#endConnect(false);
     const { session } = this.#shared;
     if (session.isUp) await this.#releaseAll(session);
     await session.close(CLOSE_TIMEOUT);
@@ -183,19 +187,21 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     await Promise.all(Array.from(this.#requests, (own) => own.release()));
   }
 
-  // --- SessionListener ---
+  // --- Called by the session ---
 
-  onUp(session: Session): void {
+  /** The session is connected and has been proven alive, for the first time or after an interruption. */
+  onUp(): void {
     this.#shared.trouble = undefined;
     this.#shared.refusedSince = undefined;
     this.#endConnect?.(true);
     // Do this first, so that holds are renewed before any waiter sends a request.
     if (this.#hasConnected) this.context.emit({ type: 'recovered' });
     for (const own of this.#requests) own.recheck();
-    this.onPatrol(session);
+    this.onPatrol();
   }
 
-  onDown(_session: Session, cause: unknown): void {
+  /** The session isn't connected, or couldn't create its own node. Called again for each new cause. */
+  onDown(cause: unknown): void {
     const isFirst = this.#shared.trouble === undefined;
     this.#shared.trouble = cause;
     if (isFailure(cause, 'misconfigured') || (cause instanceof ZooKeeperFailure && cause.isDefinite)) {
@@ -209,58 +215,61 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     if (!isFirst) this.context.logger.warn(`Lock provider "${this.context.name}": ${safeText(cause.message)}`);
   }
 
-  onExpired(session: Session): void {
+  /** The session and all its nodes are gone. */
+  onExpired(): void {
     if (this.#isClosing) return;
     const cause = new Error('The ZooKeeper session has expired.');
-    this.#lose(session, cause);
-    const round = this.#endSession(session);
+    this.#loseAll(cause);
+    const round = this.#endSession();
     if (round === 0) {
-      this.#open(session.another());
+      this.#open();
     } else {
       this.#shared.trouble ??= cause;
-      this.#openLater(session, backOff(this.context.random, round - 1, EXPIRED));
+      this.#openLater(backOff(this.context.random, round - 1, EXPIRED));
     }
   }
 
-  onRefused(session: Session, cause: Error): void {
+  /** The servers rejected our credentials, so the session has ended for us. Its nodes remain until it times out. */
+  onRefused(cause: Error): void {
     if (this.#isClosing) return;
-    const round = this.#endSession(session);
+    const round = this.#endSession();
     this.#shared.refusedSince ??= this.context.clock.now();
-    this.onDown(session, cause);
-    this.#lose(session, cause);
-    this.#openLater(session, backOff(this.context.random, round, REFUSED));
+    this.onDown(cause);
+    this.#loseAll(cause);
+    this.#openLater(backOff(this.context.random, round, REFUSED));
     this.#endConnect?.(false);
   }
 
-  onPatrol(session: Session): void {
+  /** Called twelve times per timeout while the session is up, to retry unfinished work. */
+  onPatrol(): void {
     void this.#shared.pendingRemovals.retry();
-    void this.#shared.folders.sweep(session, this.context.clock.now());
+    void this.#shared.folders.sweep(this.#shared.session, this.context.clock.now());
   }
 
-  isNeeded(): boolean {
+  /** Whether any request holds or awaits a lock, so the session must be kept alive. */
+  get isNeeded(): boolean {
     return this.#requests.size > 0;
   }
 
   /** Opens the first session. Resolves to whether it came up in time. */
   #openFirst(): Promise<boolean> {
-    const { clock } = this.context;
-    const { sessionTimeout } = this.#settings;
     const isUp = new Promise<boolean>((resolve) => (this.#endConnect = resolve));
-    const { isObserver = false } = this.context;
-    this.#open(new Session(this.makeClient, sessionTimeout, this.#paths.sessions, clock, this, isObserver));
-    return withTimeout(clock, startTimeoutOf(this.#settings), isUp, () => false);
+    this.#open();
+    return withTimeout(this.context.clock, startTimeoutOf(this.#settings), isUp, () => false);
   }
 
-  #open(session: Session): void {
+  /** Opens a session, which replaces the one that has ended. */
+  #open(): void {
+    const { sessionTimeout } = this.#settings;
+    const session = new Session(this.makeClient, sessionTimeout, this.#paths.sessions, this.context, this);
     this.#shared.session = session;
-    this.#hasSession = true;
     this.#openedAt = this.context.clock.now();
     session.open();
   }
 
-  #openLater(session: Session, delay: number): void {
+  #openLater(delay: number): void {
     const open = () => {
-      this.#open(session.another());
+      this.#open();
     };
     this.#retry = this.context.clock.setTimer(open, delay, true);
     // Wake the waiters: they have lost their positions in the queue, and their callers can now be told why.
@@ -268,8 +277,8 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
   }
 
   /** Returns how many sessions in a row ended before their timeout, not counting this one. */
-  #endSession(session: Session): number {
-    const isShort = this.context.clock.now() - this.#openedAt < session.timeout;
+  #endSession(): number {
+    const isShort = this.context.clock.now() - this.#openedAt < this.#shared.session.timeout;
     if (!isShort) this.#reported = undefined;
     const round = isShort ? this.#shortSessions : 0;
     this.#shortSessions = round + 1;
@@ -292,7 +301,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest>, SessionL
     );
   }
 
-  #lose(session: Session, cause: Error): void {
-    for (const own of this.#requests) if (own.isOf(session)) own.lose(cause);
+  #loseAll(cause: Error): void {
+    for (const own of this.#requests) own.lose(cause);
   }
 }

@@ -1,4 +1,5 @@
 import type { AcquireRequest, Grant, ReleaseOutcome, RenewOutcome } from '../../api/lock-provider.js';
+import type { LockError } from '../../api/errors.js';
 import { firstToken } from '../../core/toolkit/fencing-token.js';
 import { instanceIdOf } from './node-content.js';
 import type { RequestContext } from './request-context.js';
@@ -6,7 +7,7 @@ import { LockNode } from './lock-node.js';
 import { folderContentFor } from './lock-path.js';
 import { LAST_SEQUENCE, type QueuePosition, sequenceOf } from './recipe.js';
 import type { Session } from './session.js';
-import { isFailure, noConnection, ZooKeeperFailure } from './zookeeper-client.js';
+import { isFailure, noConnection, ZooKeeperFailure } from './zookeeper-failure.js';
 
 /**
  * How often a waiter for a limited lock polls the queue. A holder that was paused or cut off when it was admitted does not wake
@@ -48,11 +49,6 @@ export class ZooKeeperRequest {
     this.pathBytes = Buffer.byteLength(folder) + this.#marker.length + REST_OF_PATH;
   }
 
-  /** Whether the request's node belongs to this session. */
-  isOf(session: Session): boolean {
-    return this.#node?.session === session;
-  }
-
   /** Whether the request is watching the only holder, so it would notice if the holder left. */
   get watchesHolder(): boolean {
     return this.#watchesHolder && this.context.session.isUp;
@@ -66,7 +62,7 @@ export class ZooKeeperRequest {
       const leave = () => {
         this.#hasLeft = true;
         if (this.context.session.isUp) resolve('busy');
-        else reject(this.context.unavailable(request.key, noConnection()));
+        else reject(this.#unavailable(noConnection()));
         this.#wake();
       };
       // Listens only once the request is queued: creating a signal is expensive, a free lock doesn't need one, and the steps before that are short.
@@ -137,7 +133,7 @@ export class ZooKeeperRequest {
         // A queued node survives a lost connection, but not the end of the session. A request that isn't queued yet
         // fails and can be repeated.
         const isQueued = this.#isQueued && !this.context.session.isOver;
-        if (!isQueued || !isFailure(error, 'unanswered')) throw this.context.unavailable(this.request.key, error);
+        if (!isQueued || !isFailure(error, 'unanswered')) throw this.#unavailable(error);
         step = 'behind';
       }
       const isAnswered = this.#hasLeft && this.#isQueued;
@@ -179,8 +175,7 @@ export class ZooKeeperRequest {
   async #enter(session: Session): Promise<readonly string[]> {
     const { context, request, folder } = this;
     const known = this.#node?.session === session ? this.#node : undefined;
-    if (known?.isThere) return (await known.find()) ?? [];
-    if (known?.isUncertain) {
+    if (known?.isThere || known?.isUncertain) {
       const found = await known.find();
       if (found) return found;
     }
@@ -231,7 +226,8 @@ export class ZooKeeperRequest {
       if (stat.createdAt < fencingToken) fencingToken = stat.createdAt;
     }
     if (isAwaited) {
-      if (!(await node.touch())) return 'again';
+      // Triggers the watches on the node.
+      if ((await session.client.write(node.path)) === null) return 'again';
     } else if (session.validUntil - this.context.backend.clock.now() < session.lease / 2) {
       await session.heartbeat();
     }
@@ -245,14 +241,10 @@ export class ZooKeeperRequest {
   async #replaceFolder(session: Session, node: LockNode): Promise<Step> {
     await node.remove();
     this.#node = undefined;
-    try {
-      await session.client.remove(this.folder);
-    } catch (error) {
-      if (isFailure(error, 'not-empty')) {
-        throw new ZooKeeperFailure('refused', 'the queue is out of sequence numbers, which restart once it is empty');
-      }
-      if (!isFailure(error, 'no-node')) throw error;
-    }
+    await session.client.remove(this.folder).catch((error: unknown) => {
+      if (!isFailure(error, 'not-empty')) throw error;
+      throw new ZooKeeperFailure('refused', 'the queue is out of sequence numbers, which restart once it is empty');
+    });
     return 'again';
   }
 
@@ -277,6 +269,11 @@ export class ZooKeeperRequest {
     else this.lose(new Error('The lock node was removed from ZooKeeper.'));
     return stat !== null;
   };
+
+  #unavailable(cause: unknown): LockError {
+    const { key } = this.request;
+    return this.context.unavailable(`Lock "${key}"`, cause, key);
+  }
 
   /** Removes our node from the queue, retrying in the background if that fails. */
   async #remove(): Promise<ReleaseOutcome> {

@@ -1,20 +1,50 @@
-import { type FailureKind, ZooKeeperFailure } from './zookeeper-client.js';
+/**
+ * Why an operation failed:
+ * - `no-node`, `exists`, `not-empty`, `changed`: the state of the tree.
+ * - `refused`: an ACL, a quota, or a limit.
+ * - `unanswered`: it is unknown whether the operation was executed.
+ * - `misconfigured`: our own options are invalid. Nothing was sent.
+ */
+export type FailureKind = 'no-node' | 'exists' | 'not-empty' | 'changed' | 'refused' | 'unanswered' | 'misconfigured';
 
-export const NO_NODE = -101;
+export class ZooKeeperFailure extends Error {
+  /** Whether all servers would refuse the operation again. */
+  readonly isDefinite: boolean;
+
+  constructor(
+    readonly kind: FailureKind,
+    message: string,
+    { isDefinite = false, ...options }: ErrorOptions & { readonly isDefinite?: boolean } = {},
+  ) {
+    super(message, options);
+    this.name = new.target.name;
+    this.isDefinite = isDefinite;
+  }
+}
+
+export function isFailure(error: unknown, ...kinds: readonly FailureKind[]): error is ZooKeeperFailure {
+  return error instanceof ZooKeeperFailure && kinds.includes(error.kind);
+}
+
+/** The failure of a request that was never sent. */
+export function noConnection(): ZooKeeperFailure {
+  return new ZooKeeperFailure('unanswered', 'There is no connection to ZooKeeper.');
+}
+
+/** SESSION_EXPIRED and SESSION_MOVED. The next connect response shows which one it is. */
+export const SESSION_GONE: readonly number[] = [-112, -118];
 /**
  * AUTHFAILED and SESSIONCLOSEDREQUIRESASLAUTH: the server closes the session, as it would any other session of this
  * client.
  */
-const CLOSING: readonly number[] = [-115, -124];
+export const CLOSES_SESSION: readonly number[] = [-115, -124];
 /** Refusals that a retry can't change. The quorum and quotas can change, so their codes are not listed. */
 const DEFINITE: readonly number[] = [-6, -8, -102, -108, -114, -120];
 const NO_AUTH = -102;
-/** SESSION_EXPIRED and SESSION_MOVED. The next connect response shows which one it is. */
-const GONE: readonly number[] = [-112, -118];
 
 /** `KeeperException.Code`, with advice for operators. All other codes count as refusals. */
 const MEANINGS: Readonly<Record<number, readonly [kind: FailureKind, name: string, advice?: string]>> = {
-  [NO_NODE]: ['no-node', 'NO_NODE'],
+  [-101]: ['no-node', 'NO_NODE'],
   [-103]: ['changed', 'BAD_VERSION'],
   [-110]: ['exists', 'NODE_EXISTS'],
   [-111]: ['not-empty', 'NOT_EMPTY'],
@@ -42,24 +72,10 @@ const MEANINGS: Readonly<Record<number, readonly [kind: FailureKind, name: strin
   [-125]: ['refused', 'QUOTA_EXCEEDED', 'raise the quota on the path in "connectString" or on a node above it'],
 };
 
-export function kindOf(code: number): FailureKind {
-  return MEANINGS[code]?.[0] ?? 'refused';
-}
-
 /** @param denied the missing permission, for a refusal by an ACL */
 export function failureOf(code: number, denied?: string): ZooKeeperFailure {
   const [kind, name, known] = MEANINGS[code] ?? ['refused', 'an error', 'check the server log'];
   const advice = code === NO_AUTH ? (denied ?? known) : known;
   const message = `ZooKeeper returned ${name} (${code})${advice === undefined ? '' : `: ${advice}`}.`;
   return new ZooKeeperFailure(kind, message, { isDefinite: DEFINITE.includes(code) });
-}
-
-/** Whether the server closes the session after this error because it rejects the client. */
-export function closesSession(code: number): boolean {
-  return CLOSING.includes(code);
-}
-
-/** Whether the session has expired or moved to another connection. */
-export function isSessionGone(code: number): boolean {
-  return GONE.includes(code);
 }

@@ -74,7 +74,7 @@ export const PROVIDERS = [
   {
     id: 'node-of-another-session',
     file: `${ZOOKEEPER}/lock-node.ts`,
-    from: 'if (stat?.owner !== this.session.id) return null;',
+    from: 'if (stat?.owner !== this.session.client.sessionId) return null;',
     to: 'if (!stat) return null;',
     breaks: 'a node that another session has created counts as ours',
     killedBy: 'test/zookeeper/lock-node.spec.ts',

@@ -5,11 +5,11 @@ import type { ZooKeeperSettings } from './zookeeper-options.js';
 /** Finds settings that weaken the guarantee, as far as a client can see them. */
 export function diagnose({ sessionTimeout }: ZooKeeperSettings, session: Session): Diagnostic[] {
   const found: Diagnostic[] = [];
-  if (session.timeout !== sessionTimeout) {
+  if (session.lifetime.timeout !== sessionTimeout) {
     found.push({
       severity: 'warning',
       message:
-        `ZooKeeper set the session timeout to ${session.timeout} ms instead of ${sessionTimeout} ms, so locks held by a crashed process stay busy for that long. ` +
+        `ZooKeeper set the session timeout to ${session.lifetime.timeout} ms instead of ${sessionTimeout} ms, so locks held by a crashed process stay busy for that long. ` +
         'Change sessionTimeout, or minSessionTimeout and maxSessionTimeout on the servers.',
     });
   }

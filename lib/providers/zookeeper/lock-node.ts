@@ -91,7 +91,7 @@ export class LockNode {
     if (name === undefined) return null;
     const stat = await this.session.client.stat(`${this.folder}/${name}`);
     // Only a node owned by our session is guaranteed to live as long as the session.
-    if (stat?.owner !== this.session.id) return null;
+    if (stat?.owner !== this.session.client.sessionId) return null;
     this.#settle(name, stat.createdAt);
     return names;
   }

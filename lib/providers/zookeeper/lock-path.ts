@@ -56,20 +56,16 @@ export class LockPaths {
   readonly namespace: string;
   /** The parent of the session nodes, to which heartbeats are written. */
   readonly sessions: string;
+  /** The parent of failover records. */
+  readonly failovers: string;
+  /** The parent of job records. */
+  readonly jobs: string;
 
   constructor(root: string, namespace: string) {
     this.namespace = `${root}/${segmentOf(namespace)}`;
     this.sessions = `${this.namespace}/${SESSIONS}`;
-  }
-
-  /** The parent of failover records. */
-  get failovers(): string {
-    return `${this.namespace}/${RECORDS}`;
-  }
-
-  /** The parent of job records. */
-  get jobs(): string {
-    return `${this.failovers}/${JOBS}`;
+    this.failovers = `${this.namespace}/${RECORDS}`;
+    this.jobs = `${this.failovers}/${JOBS}`;
   }
 
   /** The parent of the nodes that hold the lock or wait for it. */

@@ -47,7 +47,7 @@ export class PendingRemovals {
 
   /** Logs only the first refusal, because later ones have the same reason. */
   #report(node: LockNode, cause: unknown): void {
-    if (this.#hasReported || !isFailure(cause, 'refused') || !(cause instanceof Error)) return;
+    if (this.#hasReported || !isFailure(cause, 'refused')) return;
     this.#hasReported = true;
     this.logger.error(
       `ZooKeeper refused to remove ${node.path} (${cause.message}), so its key stays locked until the current session ends. ` +

@@ -14,6 +14,18 @@ export interface ServerAddress extends Server {
   readonly address: string;
 }
 
+/** A host of the connect string. */
+interface Host {
+  readonly server: Server;
+  addresses: readonly string[];
+  /** Why a name has no addresses. */
+  error?: Error | undefined;
+  /**
+   * A lookup blocks a libuv thread until it completes, which may take half a minute, so there is only one lookup per name.
+   */
+  lookup?: Promise<void> | undefined;
+}
+
 /**
  * The connect string's addresses and their connection failures.
  *
@@ -23,20 +35,16 @@ export interface ServerAddress extends Server {
 export class ServerAddresses {
   /** The number of addresses in this round plus the number of names still being resolved. */
   size = 1;
-  /**
-   * A lookup blocks a libuv thread until it completes, which may take half a minute, so there is only one lookup per name.
-   */
-  readonly #lookups = new Map<Server, Promise<void>>();
-  readonly #known = new Map<Server, readonly string[]>();
-  /** Why a name has no addresses. */
-  readonly #unresolved = new Map<Server, Error>();
+  readonly #hosts: readonly Host[];
   /** This round's connection failures, keyed by the address as displayed. */
   readonly #failures = new Map<string, Error>();
 
   constructor(
     private readonly settings: Pick<ZooKeeperSettings, 'servers' | 'tls'>,
     private readonly context: Pick<BackendContext, 'clock' | 'random'>,
-  ) {}
+  ) {
+    this.#hosts = settings.servers.map((server) => ({ server, addresses: isIP(server.host) ? [server.host] : [] }));
+  }
 
   /**
    * The addresses to try in this round. The order is random, to spread processes across the servers, even after one fails.
@@ -46,12 +54,13 @@ export class ServerAddresses {
    */
   async round(last: ServerAddress | undefined, wait: number): Promise<ServerAddress[]> {
     const { clock, random } = this.context;
-    const lookups = this.settings.servers.filter(({ host }) => !isIP(host)).map((server) => this.#lookUp(server));
+    const named = this.#hosts.filter(({ server }) => !isIP(server.host));
+    const lookups = named.map((host) => (host.lookup ??= this.#resolve(host)));
     if (lookups.length > 0) await withTimeout(clock, wait, Promise.all(lookups));
-    const addresses = this.settings.servers.flatMap((server) =>
-      (isIP(server.host) ? [server.host] : (this.#known.get(server) ?? [])).map((address) => ({ ...server, address })),
+    const addresses = this.#hosts.flatMap(({ server, addresses }) =>
+      addresses.map((address) => ({ ...server, address })),
     );
-    this.size = addresses.length + this.#lookups.size;
+    this.size = addresses.length + named.filter(({ lookup }) => lookup !== undefined).length;
     const names = new Set(addresses.map(nameOf));
     for (const name of this.#failures.keys()) if (!names.has(name)) this.#failures.delete(name);
     const lastName = last && nameOf(last);
@@ -75,7 +84,7 @@ export class ServerAddresses {
   /** Describes all of this round's failures. */
   failure(): ZooKeeperFailure {
     const tried = [
-      ...Array.from(this.#unresolved, ([{ host }, error]) => [host, error] as const),
+      ...this.#hosts.flatMap(({ server, error }) => (error ? [[server.host, error] as const] : [])),
       ...this.#failures,
     ].reverse();
     const shown = tried.slice(0, MAX_FAILURES_LISTED).map(([name, error]) => `${name} (${reasonOf(error)})`);
@@ -87,21 +96,16 @@ export class ServerAddresses {
     });
   }
 
-  #lookUp(server: Server): Promise<void> {
-    const lookup = this.#lookups.get(server) ?? this.#resolve(server).finally(() => this.#lookups.delete(server));
-    this.#lookups.set(server, lookup);
-    return lookup;
-  }
-
-  async #resolve(server: Server): Promise<void> {
-    this.#unresolved.set(server, new Error('its name has not been resolved yet'));
+  async #resolve(host: Host): Promise<void> {
+    host.error = new Error('its name has not been resolved yet');
     try {
-      this.#known.set(server, await this.#addressesOf(server.host));
-      this.#unresolved.delete(server);
+      host.addresses = await this.#addressesOf(host.server.host);
+      host.error = undefined;
     } catch (error) {
-      this.#known.delete(server);
-      this.#unresolved.set(server, isError(error) ? error : new Error(String(error)));
+      host.addresses = [];
+      host.error = isError(error) ? error : new Error(String(error));
     }
+    host.lookup = undefined;
   }
 
   async #addressesOf(host: string): Promise<readonly string[]> {

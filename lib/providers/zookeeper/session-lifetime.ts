@@ -26,13 +26,17 @@ export class SessionLifetime {
   #pausedAt = -Infinity;
   #asleep = 0;
 
-  constructor(public timeout: number) {}
+  constructor(
+    /** The granted timeout in ms, or the requested one before the first connection. */
+    public timeout: number,
+  ) {}
 
   /** How long a lock stays valid without another write, in ms. */
   get lease(): number {
     return this.timeout * GUARANTEED;
   }
 
+  /** When the guaranteed lifetime of the session and its locks ends. */
   get validUntil(): number {
     return validUntil(this.#confirmedAt, this.lease);
   }

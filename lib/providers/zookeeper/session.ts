@@ -33,7 +33,7 @@ const WRITE_AGE = 1 / 4;
  */
 export class Session implements ClientListener {
   readonly client: SocketClient;
-  readonly #lifetime: SessionLifetime;
+  readonly lifetime: SessionLifetime;
   /** Until the session's own node exists, it is `connecting` without a connection, and `preparing` with one. */
   #state: 'connecting' | 'preparing' | 'up' | 'down' | 'over' = 'connecting';
   /** Changes with every connection, because a new connection ends the previous one's watches. */
@@ -60,7 +60,7 @@ export class Session implements ClientListener {
     private readonly context: Pick<BackendContext, 'clock' | 'isObserver'>,
     private readonly backend: ZooKeeperBackend,
   ) {
-    this.#lifetime = new SessionLifetime(wantedTimeout);
+    this.lifetime = new SessionLifetime(wantedTimeout);
     this.#changedAt = context.clock.now();
     this.#patrolledAt = this.#changedAt;
     this.client = makeClient(this);
@@ -86,25 +86,6 @@ export class Session implements ClientListener {
 
   get isOver(): boolean {
     return this.#state === 'over';
-  }
-
-  /** The granted timeout in ms, or the requested one before the first connection. */
-  get timeout(): number {
-    return this.#lifetime.timeout;
-  }
-
-  get id(): bigint {
-    return this.client.sessionId;
-  }
-
-  /** How long a lock stays valid without another write, in ms. */
-  get lease(): number {
-    return this.#lifetime.lease;
-  }
-
-  /** When the guaranteed lifetime of the session and its locks ends. */
-  get validUntil(): number {
-    return this.#lifetime.validUntil;
   }
 
   /**
@@ -159,25 +140,25 @@ export class Session implements ClientListener {
   }
 
   get #node(): string {
-    return `${this.beats}/${this.id.toString(16).padStart(16, '0')}`;
+    return `${this.beats}/${this.client.sessionId.toString(16).padStart(16, '0')}`;
   }
 
   // --- ClientListener ---
 
   onSent(at: number, isWrite: boolean): void {
-    this.#lifetime.sent(at, this.#asleep);
+    this.lifetime.sent(at, this.#asleep);
     if (isWrite) this.#writtenAt = at;
   }
 
   onWritten(sentAt: number): void {
-    this.#lifetime.confirm(sentAt);
+    this.lifetime.confirm(sentAt);
   }
 
   onConnected(): void {
     this.connection += 1;
-    this.#lifetime.timeout = this.client.sessionTimeout;
+    this.lifetime.timeout = this.client.sessionTimeout;
     // The leader has heard from the session since the last connection change.
-    this.#lifetime.connected(this.#changedAt, this.#asleep);
+    this.lifetime.connected(this.#changedAt, this.#asleep);
     this.#changedAt = this.context.clock.now();
     if (this.#state === 'down') this.#up();
     else if (this.#state === 'connecting') {
@@ -226,7 +207,7 @@ export class Session implements ClientListener {
         // If the connection was lost, the client reports why.
         if (this.#state !== 'preparing') return;
         if (isFailure(error, 'refused')) {
-          const delay = Math.min(this.timeout * PATROL * 2 ** this.#refusals, MAX_REFUSAL_DELAY_MS);
+          const delay = Math.min(this.lifetime.timeout * PATROL * 2 ** this.#refusals, MAX_REFUSAL_DELAY_MS);
           this.#prepareAt = this.context.clock.now() + delay;
           this.#refusals += 1;
         }
@@ -251,7 +232,7 @@ export class Session implements ClientListener {
   /** Sends a heartbeat, after a delay if the last one was sent recently. */
   async #beat(): Promise<number> {
     const { clock, isObserver } = this.context;
-    const delay = this.#heartbeatAt + this.timeout * HEARTBEAT - clock.now();
+    const delay = this.#heartbeatAt + this.lifetime.timeout * HEARTBEAT - clock.now();
     if (delay > 0) await pause(clock, Math.ceil(delay), this.#ending.signal);
     else await Promise.resolve();
     this.#heartbeat = undefined;
@@ -269,34 +250,34 @@ export class Session implements ClientListener {
   readonly #patrol = (): void => {
     if (this.#state === 'over') return;
     const often = this.#isConnected ? Infinity : ATTEMPT_PATROL_MS;
-    this.#patrolTimer = this.context.clock.setTimer(this.#patrol, Math.min(this.timeout * PATROL, often));
+    this.#patrolTimer = this.context.clock.setTimer(this.#patrol, Math.min(this.lifetime.timeout * PATROL, often));
     const now = this.context.clock.now();
     // If the event loop was blocked, responses may be waiting to be read.
-    const isLate = now - this.#patrolledAt > 2 * PATROL * this.timeout;
+    const isLate = now - this.#patrolledAt > 2 * PATROL * this.lifetime.timeout;
     this.#patrolledAt = now;
     if (isLate) return;
     // The connection may be half-open, which TCP would notice only after minutes. A slow server still sends some
     // responses, because they come in order; a server without a leader sends none after a write.
     const { silentSince, heardAt } = this.client;
-    if (now - (silentSince ?? now) >= this.timeout * ANSWER_TIMEOUT) {
+    if (now - (silentSince ?? now) >= this.lifetime.timeout * ANSWER_TIMEOUT) {
       this.#reconnect(now);
       return;
     }
     if (!this.#isConnected) {
       // Servers silently reject a client that has seen later changes than they have. If they have lost their data, they
       // will do so forever, so give up. By then, the session no longer holds any locks.
-      const timeout = this.timeout * (this.#state === 'down' ? GIVEN_UP : GIVEN_UP_UNUSED);
+      const timeout = this.lifetime.timeout * (this.#state === 'down' ? GIVEN_UP : GIVEN_UP_UNUSED);
       if (this.connection > 0 && now - this.#downSince >= timeout) this.onExpired();
       else if (now >= (this.client.tryUntil ?? Infinity)) this.#reconnect(now);
       return;
     }
-    const isQuiet = silentSince === undefined && now - heardAt >= this.timeout * SILENCE;
+    const isQuiet = silentSince === undefined && now - heardAt >= this.lifetime.timeout * SILENCE;
     if (this.#state === 'preparing') {
       if (silentSince === undefined && now >= this.#prepareAt) this.#prepare();
       else if (isQuiet) this.client.stat(this.#node).catch(() => undefined);
       return;
     }
-    if (this.backend.isNeeded && now - this.#writtenAt >= this.timeout * WRITE_AGE) {
+    if (this.backend.isNeeded && now - this.#writtenAt >= this.lifetime.timeout * WRITE_AGE) {
       this.heartbeat().catch(() => undefined);
     } else if (isQuiet) {
       this.client.stat(this.#node).catch(() => undefined);

@@ -108,9 +108,11 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest> {
    * @throws LockConfigError if the TLS options are invalid, or an ACL denies a permission that locks need
    */
   async connect(): Promise<void> {
-    const isUp = await this.#openFirst();
+    const isUp = new Promise<boolean>((resolve) => (this.#endConnect = resolve));
+    this.#open();
+    const isInTime = await withTimeout(this.context.clock, startTimeoutOf(this.#settings), isUp, () => false);
     this.#hasConnected = true;
-    if (isUp) return;
+    if (isInTime) return;
     const { name: provider } = this.context;
     const { trouble: cause } = this.#shared;
     const words = cause instanceof Error ? cause.message : '';
@@ -251,13 +253,6 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest> {
     return this.#requests.size > 0;
   }
 
-  /** Opens the first session. Resolves to whether it came up in time. */
-  #openFirst(): Promise<boolean> {
-    const isUp = new Promise<boolean>((resolve) => (this.#endConnect = resolve));
-    this.#open();
-    return withTimeout(this.context.clock, startTimeoutOf(this.#settings), isUp, () => false);
-  }
-
   /** Opens a session, which replaces the one that has ended. */
   #open(): void {
     const { sessionTimeout } = this.#settings;
@@ -278,7 +273,7 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest> {
 
   /** Returns how many sessions in a row ended before their timeout, not counting this one. */
   #endSession(): number {
-    const isShort = this.context.clock.now() - this.#openedAt < this.#shared.session.timeout;
+    const isShort = this.context.clock.now() - this.#openedAt < this.#shared.session.lifetime.timeout;
     if (!isShort) this.#reported = undefined;
     const round = isShort ? this.#shortSessions : 0;
     this.#shortSessions = round + 1;

@@ -11,6 +11,7 @@ import {
   read,
   refuse,
   secret,
+  type Settings,
   text,
 } from '../../core/toolkit/options.js';
 
@@ -73,16 +74,10 @@ export interface Server {
   readonly port: number;
 }
 
-/** The validated options. */
-export interface ZooKeeperSettings {
+interface ConnectString {
   readonly servers: readonly Server[];
-  readonly tls: ConnectionOptions | undefined;
   /** The node that contains all locks; empty for the root. */
   readonly root: string;
-  readonly sessionTimeout: number;
-  readonly recipe: NonNullable<ZooKeeperLockProviderOptions['recipe']>;
-  readonly auth: { readonly scheme: string; readonly credentials: string } | undefined;
-  readonly acl: readonly ZooKeeperAcl[];
 }
 
 /** How long startup waits for a session, in ms, unless the session timeout is shorter. */
@@ -126,6 +121,13 @@ const OPTIONS = {
   acl: listOf('a list of { scheme, id, permissions }', group('{ scheme, id, permissions }', ACL)),
 } satisfies OptionTable<ZooKeeperLockProviderOptions>;
 
+/** The validated options. */
+export interface ZooKeeperSettings
+  extends ConnectString, Omit<Settings<typeof OPTIONS>, 'connectString' | 'tls' | 'acl'> {
+  readonly tls: ConnectionOptions | undefined;
+  readonly acl: readonly ZooKeeperAcl[];
+}
+
 /** @throws LockConfigError for invalid options */
 export function readOptions(options: ZooKeeperLockProviderOptions): ZooKeeperSettings {
   const owner = {
@@ -150,11 +152,7 @@ export function startTimeoutOf({ sessionTimeout }: Pick<ZooKeeperSettings, 'sess
   return Math.min(sessionTimeout, START_TIMEOUT);
 }
 
-function readConnectString(
-  given: unknown,
-  owner: Owner,
-  name: string,
-): Pick<ZooKeeperSettings, 'servers' | 'root'> | undefined {
+function readConnectString(given: unknown, owner: Owner, name: string): ConnectString | undefined {
   if (typeof given !== 'string') return undefined;
   const [list = '', ...parts] = given.split('/');
   const path = parts.length === 0 ? '' : `/${parts.join('/')}`.trim();

@@ -98,7 +98,7 @@ export class ZooKeeperRequest {
     );
     const [isAlive, isThere = true] = await Promise.all([heartbeat, guard?.catch(() => undefined)]);
     if (!isThere) return 'lost';
-    return isAlive ? { validUntil: node.session.validUntil } : 'unknown';
+    return isAlive ? { validUntil: node.session.lifetime.validUntil } : 'unknown';
   }
 
   /** Called when the session has ended or another client has removed the node. */
@@ -143,7 +143,8 @@ export class ZooKeeperRequest {
         return 'busy';
       }
       if (step === 'behind') {
-        this.#queued();
+        if (!this.#isQueued) this.request.waits();
+        this.#isQueued = true;
         onQueued();
         const { clock } = this.context.backend;
         const timer = this.request.limited && clock.setTimer(this.#wake, POLL_INTERVAL_MS);
@@ -157,7 +158,7 @@ export class ZooKeeperRequest {
   async #step(): Promise<Step> {
     const { session, recipe } = this.context;
     if (!session.isUp) throw noConnection();
-    if (this.#grant) return { ...this.#grant, validUntil: session.validUntil };
+    if (this.#grant) return { ...this.#grant, validUntil: session.lifetime.validUntil };
     const requestedAt = this.context.backend.clock.now();
     const names = await this.#enter(session);
     const node = this.#node;
@@ -228,11 +229,11 @@ export class ZooKeeperRequest {
     if (isAwaited) {
       // Triggers the watches on the node.
       if ((await session.client.write(node.path)) === null) return 'again';
-    } else if (session.validUntil - this.context.backend.clock.now() < session.lease / 2) {
+    } else if (session.lifetime.validUntil - this.context.backend.clock.now() < session.lifetime.lease / 2) {
       await session.heartbeat();
     }
     if (session.isOver) return 'again';
-    const { validUntil, lease } = session;
+    const { validUntil, lease } = session.lifetime;
     this.#grant = { fencingToken: firstToken(this.request.mode, fencingToken), validUntil, lease };
     return this.#grant;
   }
@@ -246,12 +247,6 @@ export class ZooKeeperRequest {
       throw new ZooKeeperFailure('refused', 'the queue is out of sequence numbers, which restart once it is empty');
     });
     return 'again';
-  }
-
-  #queued(): void {
-    if (this.#isQueued) return;
-    this.#isQueued = true;
-    this.request.waits();
   }
 
   /** Checks that our node exists; if it doesn't, the hold is lost. After that, a watch reports its removal. */

@@ -12,7 +12,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { timeoutsOf } from '../shared/members.js';
+import { commonCapabilities, timeoutsOf } from '../shared/members.js';
 import { probeFor, UNUSED } from '../shared/probe.js';
 import { CombinedRequest } from './combined-request.js';
 
@@ -27,8 +27,6 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
   /** Defined only if all members support it. */
   readonly inspect?: (key: string) => Promise<LockInfo | null>;
   readonly forceRelease?: (key: string) => Promise<boolean>;
-  /** The last known holders of busy requests whose `CombinedRequest` is gone. */
-  readonly #refused = new WeakMap<AcquireRequest, Holding | null>();
   readonly #releasing = new Set<Promise<ReleaseOutcome>>();
 
   constructor(
@@ -37,7 +35,8 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
     private readonly members: ReadonlyMap<string, Member>,
   ) {
     const all = [...members.values()];
-    this.capabilities = capabilitiesOf(all.map(({ capabilities }) => capabilities));
+    // Members are locked in order, so the first one's queue decides. Their tokens can't be compared.
+    this.capabilities = { ...commonCapabilities(all), fencing: false };
     const timeouts = timeoutsOf(all);
     this.commandTimeout = timeouts && timeouts.reduce((sum, each) => sum + each, 0);
     for (const member of all) {
@@ -73,7 +72,8 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
       if (typeof answer === 'object') return answer;
       // The request was released while in flight.
       if (request.state !== own) return 'busy';
-      if (answer === 'busy') this.#refused.set(request, own.heldBy);
+      // The last known holder, because the request is gone when the core asks for it.
+      if (answer === 'busy') request.seen = own.heldBy;
       request.state = undefined;
       const outcome = await this.#release(own, UNUSED);
       if (answer === 'busy' || hasLeft(request)) return 'busy';
@@ -88,7 +88,7 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
   }
 
   heldBy(request: AcquireRequest<CombinedRequest>): Holding | null {
-    return request.state ? request.state.heldBy : (this.#refused.get(request) ?? null);
+    return request.state ? request.state.heldBy : ((request.seen as Holding | null | undefined) ?? null);
   }
 
   async renew({ state }: AcquireRequest<CombinedRequest>, lease: number): Promise<RenewOutcome> {
@@ -121,21 +121,6 @@ export class CombinedBackend implements LockBackend<CombinedRequest> {
       { key, provider: name },
     );
   }
-}
-
-function capabilitiesOf(all: readonly LockCapabilities[]): LockCapabilities {
-  const allCan = (capability: 'shared' | 'fair' | 'minHold' | 'forceRelease') =>
-    all.every((capabilities) => capabilities[capability]);
-  return {
-    shared: allCan('shared'),
-    // Members are locked in order, so the first one's queue decides.
-    fair: allCan('fair'),
-    fencing: false,
-    lease: all.every(({ lease }) => lease === 'per-lock') ? 'per-lock' : 'session',
-    maxLease: Math.min(...all.map(({ maxLease = Infinity }) => maxLease)),
-    minHold: allCan('minHold'),
-    forceRelease: allCan('forceRelease'),
-  };
 }
 
 /** Releases a lock that no process holds, which has no effect. */

@@ -4,7 +4,6 @@ import type { LockInfo } from '../../api/lock-info.js';
 import type {
   AcquireRequest,
   BackendContext,
-  BackendEvent,
   CasStore,
   Diagnostic,
   Grant,
@@ -17,7 +16,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { timeoutsOf } from '../shared/members.js';
+import { commonCapabilities, timeoutsOf } from '../shared/members.js';
 import { UNUSED } from '../shared/probe.js';
 import { isRefusal } from '../../core/toolkit/retryable.js';
 import { DenseSet } from '../../core/toolkit/dense-set.js';
@@ -58,20 +57,28 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     private readonly context: BackendContext,
     private readonly members: ReadonlyMap<string, Member>,
     casStore: CasStore,
-    fencing: boolean,
     records: RecordStore | undefined,
   ) {
-    this.capabilities = capabilitiesOf([...members.values()], fencing);
+    const all = [...members.values()];
+    const { shared, fencing, maxLease, forceRelease } = commonCapabilities(all);
+    this.capabilities = {
+      ...{ shared, fencing, wideTokens: fencing, maxLease, forceRelease },
+      // A switch preserves neither the queue order nor retained keys.
+      ...{ fair: false, minHold: false },
+      // All locks depend on the process's confirmations.
+      lease: 'session',
+    };
     if (records) this.records = records;
-    const timeouts = timeoutsOf([...members.values()]);
+    const timeouts = timeoutsOf(all);
     this.commandTimeout = timeouts && Math.max(...timeouts);
     this.#suspension = new SuspensionDetector(context.clock);
     this.#epochs = new Epochs(context, settings, members, casStore, this.#suspension, (epoch) => {
       this.#withdrawOthers(epoch);
     });
     for (const [name, member] of members) {
-      member.observe((event) => {
-        this.#onMemberEvent(name, event);
+      // Calls show whether the member is down, and a nested failover provider reports its own switches.
+      member.observe(({ type }) => {
+        if (type === 'recovered') this.#onMemberRecovered(name);
       });
     }
   }
@@ -270,8 +277,9 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     own.isOver = true;
   }
 
-  #heldUntil(own: FailoverRequest, now: number): number {
-    return own.heldUntil(this.#epochs.record.confirmationAt(now));
+  /** How long this process certainly holds the lock: while the member keeps it and its epoch is confirmed. */
+  #heldUntil({ atMember, epoch }: FailoverRequest, now: number): number {
+    return Math.min(atMember.validUntil, this.#epochs.record.confirmationAt(now).validUntil(epoch.number));
   }
 
   /** Removes waiters from the queues of members that are no longer active. */
@@ -281,21 +289,11 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
     }
   }
 
-  #onMemberEvent(name: string, event: BackendEvent): void {
-    switch (event.type) {
-      case 'recovered':
-        for (const own of this.#requests.values()) {
-          if (own.epoch.member.name === name) own.isDoubtful = true;
-        }
-        this.context.emit(event);
-        break;
-      case 'unavailable':
-        // Ignored: calls show whether the member is down.
-        break;
-      case 'failover':
-        // A nested failover provider reports its own switches.
-        break;
+  #onMemberRecovered(name: string): void {
+    for (const own of this.#requests.values()) {
+      if (own.epoch.member.name === name) own.isDoubtful = true;
     }
+    this.context.emit({ type: 'recovered' });
   }
 
   /** @throws LockConfigError if the member's token is too large */
@@ -318,20 +316,3 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
 }
 
 const CAPABILITY_NAMES = { shared: 'shared locks', fencing: 'fencing tokens' };
-
-function capabilitiesOf(members: readonly Member[], fencing: boolean): LockCapabilities {
-  const all = members.map(({ capabilities }) => capabilities);
-  return {
-    shared: all.every(({ shared }) => shared),
-    // A switch doesn't preserve the queue order.
-    fair: false,
-    fencing,
-    wideTokens: fencing,
-    // All locks depend on the process's confirmations.
-    lease: 'session',
-    maxLease: Math.min(...all.map(({ maxLease = Infinity }) => maxLease)),
-    // A switch doesn't preserve retained keys.
-    minHold: false,
-    forceRelease: all.every(({ forceRelease }) => forceRelease),
-  };
-}

@@ -1,5 +1,6 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { BackendContext, LockBackend, LockProvider, Member } from '../../api/lock-provider.js';
+import { commonCapabilities } from '../shared/members.js';
 import { FailoverBackend, memberLease } from './failover-backend.js';
 import { type FailoverLockProviderOptions, type FailoverSettings, readOptions } from './failover-options.js';
 
@@ -39,32 +40,28 @@ export class FailoverLockProvider implements LockProvider {
       );
     }
     const members = new Map([...all].filter(([name]) => providers.includes(name)));
-    this.#assertKeepable(members);
-    const fencing = [...members.values()].every(({ capabilities }) => capabilities.fencing);
-    if (fencing) assertNarrowTokens(members);
-    return new FailoverBackend(this.settings, context, members, store, fencing, records);
+    this.#assertUsable(members);
+    return new FailoverBackend(this.settings, context, members, store, records);
   }
 
-  #assertKeepable(members: ReadonlyMap<string, Member>): void {
+  /** Checks that the members can keep the locks, and that their tokens fit into 52 bits; otherwise, locks couldn't be granted. */
+  #assertUsable(members: ReadonlyMap<string, Member>): void {
     const lease = memberLease(this.settings);
-    for (const [name, { capabilities }] of members) {
-      const { maxLease = Infinity } = capabilities;
-      if (lease <= maxLease) continue;
-      throw new LockConfigError(
-        `FailoverLockProvider keeps locks for ${lease} ms (twice "window", at least 10 s), which exceeds "maxLease" of lock provider "${name}" (${maxLease} ms). Lower "window", or raise maxLease in all processes.`,
-        { provider: name },
-      );
+    const { fencing } = commonCapabilities([...members.values()]);
+    for (const [provider, { capabilities }] of members) {
+      const { maxLease = Infinity, wideTokens = false } = capabilities;
+      if (lease > maxLease) {
+        throw new LockConfigError(
+          `FailoverLockProvider keeps locks for ${lease} ms (twice "window", at least 10 s), which exceeds "maxLease" of lock provider "${provider}" (${maxLease} ms). Lower "window", or raise maxLease in all processes.`,
+          { provider },
+        );
+      }
+      if (fencing && wideTokens) {
+        throw new LockConfigError(
+          `FailoverLockProvider of ${[...members.keys()].join(', ')} cannot use lock provider "${provider}", because fencing tokens from a FailoverLockProvider leave no room for another level of epochs. List the providers of "${provider}" instead.`,
+          { provider },
+        );
+      }
     }
-  }
-}
-
-/** Checks that tokens fit into 52 bits; otherwise, locks couldn't be granted. */
-function assertNarrowTokens(members: ReadonlyMap<string, Member>): void {
-  for (const [name, { capabilities }] of members) {
-    if (!capabilities.wideTokens) continue;
-    throw new LockConfigError(
-      `FailoverLockProvider of ${[...members.keys()].join(', ')} cannot use lock provider "${name}", because fencing tokens from a FailoverLockProvider leave no room for another level of epochs. List the providers of "${name}" instead.`,
-      { provider: name },
-    );
   }
 }

@@ -1,7 +1,6 @@
 import type { LockError } from '../../api/errors.js';
 import type { AcquireRequest, Grant, MemberLockRequest, MemberTerms } from '../../api/lock-provider.js';
 import type { DenseSetItem } from '../../core/toolkit/dense-set.js';
-import type { Confirmation } from './confirmation.js';
 import type { Epoch } from './epochs.js';
 
 /**
@@ -59,11 +58,6 @@ export class FailoverRequest implements MemberTerms, DenseSetItem {
     // An enclosing composite provider uses a new signal for each attempt.
     this.#signal = undefined;
     return this.atMember.acquire();
-  }
-
-  /** How long this process certainly holds the lock: while the member keeps it and its epoch is confirmed. */
-  heldUntil(confirmation: Confirmation): number {
-    return Math.min(this.atMember.validUntil, confirmation.validUntil(this.epoch.number));
   }
 
   /** Removes a waiter from the queue of a member that is no longer active. */

@@ -1,4 +1,4 @@
-import type { Member } from '../../api/lock-provider.js';
+import type { LockCapabilities, Member } from '../../api/lock-provider.js';
 import { shown } from '../../api/printable.js';
 import { option, type Option, refuse } from '../../core/toolkit/options.js';
 
@@ -8,6 +8,22 @@ import { option, type Option, refuse } from '../../core/toolkit/options.js';
 export function timeoutsOf(members: readonly Member[]): readonly number[] | undefined {
   const timeouts = members.flatMap(({ commandTimeout }) => commandTimeout ?? []);
   return timeouts.length === members.length ? timeouts : undefined;
+}
+
+/** The capabilities that all members have. A composite has no others, because it passes each lock on to its members. */
+export function commonCapabilities(members: readonly Member[]) {
+  const all = members.map(({ capabilities }) => capabilities);
+  const allCan = (capability: 'shared' | 'fair' | 'minHold' | 'forceRelease' | 'fencing') =>
+    all.every((each) => each[capability]);
+  return {
+    shared: allCan('shared'),
+    fair: allCan('fair'),
+    fencing: allCan('fencing'),
+    lease: all.every(({ lease }) => lease === 'per-lock') ? 'per-lock' : 'session',
+    maxLease: Math.min(...all.map(({ maxLease = Infinity }) => maxLease)),
+    minHold: allCan('minHold'),
+    forceRelease: allCan('forceRelease'),
+  } satisfies LockCapabilities;
 }
 
 /** A composite provider's `providers` option: at least two distinct names. */

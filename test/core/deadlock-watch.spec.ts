@@ -346,7 +346,7 @@ describe('a process of which nothing is known any more', () => {
     const name = `lock:${held.holder.slice(0, 12)}:main`;
     const publish = (beat: number, id = '0') => {
       const text = JSON.stringify([1, beat, 0, 'shop', ['b'], [held.holder.slice(-20)], `${id},0,0,0,0,-1`]);
-      store.texts.set(name, { text, until: clock.wallTime() + 3_000 });
+      store.texts.set(name, text, 3_000);
     };
     /** One beat of `billing`. */
     const beats = async (beat?: (number: number) => void, most = 20) => {
@@ -398,7 +398,7 @@ describe('a process of which nothing is known any more', () => {
   it('is in none if others have written a text', async () => {
     const { store, name, clock, beats } = await start();
     const text = '[1,["x"]]';
-    expect(await beats(() => store.texts.set(name, { text, until: clock.wallTime() + 3_000 }))).toBe('pending');
+    expect(await beats(() => store.texts.set(name, text, 3_000))).toBe('pending');
   });
 });
 

@@ -1,12 +1,12 @@
-/** A map of texts. An entry expires a fixed time after it was last set. */
+/** A map of texts that expire. */
 export class ExpiringTexts {
-  /** Ordered by expiry. */
+  /** Ordered by when each text was last set, which is also the order of expiry if all are kept for the same time. */
   readonly #kept = new Map<string, { readonly text: string; readonly until: number }>();
 
   /** @param now returns monotonic time */
   constructor(
-    private readonly keepFor: number,
     private readonly now: () => number,
+    private readonly keepFor = Infinity,
   ) {}
 
   get size(): number {
@@ -15,15 +15,15 @@ export class ExpiringTexts {
   }
 
   get(name: string): string | undefined {
-    this.#expire();
-    return this.#kept.get(name)?.text;
+    const kept = this.#kept.get(name);
+    return kept && this.now() < kept.until ? kept.text : undefined;
   }
 
-  set(name: string, text: string): void {
+  set(name: string, text: string, keepFor = this.keepFor): void {
     this.#expire();
     // Delete first, so the entry moves to the end.
     this.#kept.delete(name);
-    this.#kept.set(name, { text, until: this.now() + this.keepFor });
+    this.#kept.set(name, { text, until: this.now() + keepFor });
   }
 
   delete(name: string): void {

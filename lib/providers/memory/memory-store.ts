@@ -17,12 +17,6 @@ export interface SlotReport {
   readonly endsAt: number;
 }
 
-interface WaitText {
-  readonly text: string;
-  /** When the text expires (wall clock). */
-  readonly until: number;
-}
-
 // A sweep removes expired keys that no one requests again, so the store can't grow forever. A sweep runs after as many
 // grants as there are keys, and at least this many, so each grant pays for about one step.
 const SWEEP_AFTER = 1_000;
@@ -36,9 +30,9 @@ const KEEP_RECORDS = 400 * 86_400_000;
  */
 export class MemoryStore {
   /** @internal Job records by name, including the namespace. */
-  readonly records = new ExpiringTexts(KEEP_RECORDS, () => this.#now());
+  readonly records = new ExpiringTexts(() => this.#now(), KEEP_RECORDS);
   /** @internal What each process is waiting for, by name, including the namespace. */
-  readonly texts = new Map<string, WaitText>();
+  readonly texts = new ExpiringTexts(() => this.#now());
   readonly #slots = new Map<string, Slot>();
   /** Names of the applications that use this store, by instance id. */
   readonly #instances = new Map<string, string>();

@@ -17,19 +17,15 @@ export class MemoryWaits implements WaitBoard {
   }
 
   publish(text: string | null, keepFor: number): Promise<void> {
-    const all = this.store.texts;
-    const now = this.store.wallTime();
-    // Remove entries that applications left behind when they ended.
-    for (const [name, { until }] of all) if (until <= now) all.delete(name);
+    const { texts } = this.store;
     const name = this.#nameOf(this.instance);
-    if (text === null) all.delete(name);
-    else all.set(name, { text, until: now + keepFor });
+    if (text === null) texts.delete(name);
+    else texts.set(name, text, keepFor);
     return Promise.resolve();
   }
 
   read(instance: string): Promise<string | null> {
-    const found = this.store.texts.get(this.#nameOf(instance));
-    return Promise.resolve(found && this.store.wallTime() < found.until ? found.text : null);
+    return Promise.resolve(this.store.texts.get(this.#nameOf(instance)) ?? null);
   }
 
   holders(key: string, most: number): Promise<readonly SeenGrant[]> {

@@ -176,6 +176,17 @@ describe('The node of an attempt', () => {
     expect(await backend.release(grant)).toBe('lost');
   });
 
+  it('is made again when it goes with its folder between its creation and the list', async () => {
+    server.onRequest = (each) => {
+      if (each !== `children ${FOLDER}`) return;
+      server.onRequest = () => undefined;
+      for (const name of server.namesIn(FOLDER)) server.remove(`${FOLDER}/${name}`);
+      server.remove(FOLDER);
+    };
+    granted(await backend.acquire(request('order')));
+    expect(server.namesIn(FOLDER)).toHaveLength(1);
+  });
+
   it('is in a new folder when the numbers of the old one come to an end', async () => {
     const first = granted(await backend.acquire(request('order')));
     await backend.release(first);

@@ -396,7 +396,7 @@ describe('a process of which nothing is known any more', () => {
   });
 
   it('is in none if others have written a text', async () => {
-    const { store, name, clock, beats } = await start();
+    const { store, name, beats } = await start();
     const text = '[1,["x"]]';
     expect(await beats(() => store.texts.set(name, text, 3_000))).toBe('pending');
   });

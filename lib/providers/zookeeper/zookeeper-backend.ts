@@ -18,7 +18,6 @@ import { LockCapacityError, LockConfigError } from '../../api/errors.js';
 import type { LockInfo } from '../../api/lock-info.js';
 import { ZooKeeperRequest } from './zookeeper-request.js';
 import { RequestContext } from './request-context.js';
-import { diagnose } from './diagnostics.js';
 import { LockPaths } from './lock-path.js';
 import { OperatorView } from './operator-view.js';
 import { mutex, readWrite } from './recipe.js';
@@ -172,8 +171,23 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest> {
     return this.#operatorView.list(query);
   }
 
-  diagnose(): Promise<Diagnostic[]> {
-    return Promise.resolve(diagnose(this.#settings, this.#shared.session));
+  /** Finds settings that weaken the guarantee, as far as a client can see them. */
+  diagnose(): Promise<readonly Diagnostic[]> {
+    const { sessionTimeout } = this.#settings;
+    const { client, lifetime } = this.#shared.session;
+    const messages: string[] = [];
+    if (lifetime.timeout !== sessionTimeout) {
+      messages.push(
+        `ZooKeeper set the session timeout to ${lifetime.timeout} ms instead of ${sessionTimeout} ms, so locks held by a crashed process stay busy for that long. ` +
+          'Change sessionTimeout, or minSessionTimeout and maxSessionTimeout on the servers.',
+      );
+    }
+    if (client.addresses === 1) {
+      messages.push(
+        'connectString resolves to a single server. While it is down, locks cannot be acquired. List all servers in an ensemble of at least three, or a host name that resolves to all of them.',
+      );
+    }
+    return Promise.resolve(messages.map((message) => ({ severity: 'warning', message })));
   }
 
   async close(): Promise<void> {

@@ -15,11 +15,16 @@ import type { MethodPlan } from './method-plan.js';
 import { requestHandledBy } from './request-context.js';
 
 /** A call to a decorated method. */
-interface MethodCall {
-  readonly plan: MethodPlan;
+export interface MethodCall {
+  readonly method: DeclaredMethod;
   readonly self: unknown;
   readonly args: readonly unknown[];
+  /** Runs the original method. */
+  readonly start: () => unknown;
 }
+
+/** A call of which only the lock is needed. */
+type CallSource = Omit<MethodCall, 'start'>;
 
 /** A call's lock, or the result of a call whose lock stayed busy. */
 export type CallLock =
@@ -38,32 +43,30 @@ export type CallLock =
  * @throws what `onBusy` throws for a busy lock, and every other lock error
  */
 export async function lockCall(
-  method: DeclaredMethod,
-  self: unknown,
-  args: readonly unknown[],
+  call: CallSource,
   signal?: AbortSignal,
-  service: LockService = serviceOf(method.name, self),
+  service: LockService = serviceOf(call.method.name, call.self),
 ): Promise<CallLock> {
+  const { method, self, args } = call;
   const plan = method.planIn(service);
   if (plan.job) return beginTick(plan, plan.job, signal !== undefined);
-  const call: MethodCall = { plan, self, args };
   const request = requestHandledBy(method);
   const { manager } = service;
   const keys = plan.key.of({ self, args, request: request?.request, context: plan.context });
   if (plan.key.template === null) manager.missingValues.check(keys, plan.name);
   const signals: AbortSignal[] = [];
   if (signal) signals.push(signal);
-  if (plan.signal) signals.push(...signalOf(call));
+  if (plan.signal) signals.push(...signalOf(plan, call));
   if (request?.answered) signals.push(request.answered);
   try {
     const lock =
       signals.length > 1
         ? await underAny(signals, (any) => manager.acquirePlanned(plan.lock, keys, { signal: any }))
         : await manager.acquirePlanned(plan.lock, keys, { signal: signals[0] });
-    const onLost = typeof plan.onLost === 'string' ? plan.onLost : answerLoss(call, plan.onLost, keys);
+    const onLost = typeof plan.onLost === 'string' ? plan.onLost : answerLoss(plan, call, plan.onLost, keys);
     return { lock, onLost, run: undefined };
   } catch (error) {
-    if (isBusy(error)) return answerBusy(call, error, keys);
+    if (isBusy(error)) return answerBusy(plan, call, error, keys);
     throw error;
   }
 }
@@ -99,7 +102,7 @@ async function beginTick({ name, lock }: MethodPlan, job: ScheduledJob, isStream
 }
 
 /** The caller's signal, if the call has one. @throws LockConfigError for any other value */
-function signalOf({ plan, self, args }: MethodCall): AbortSignal[] {
+function signalOf(plan: MethodPlan, { self, args }: CallSource): AbortSignal[] {
   const signal: unknown = plan.signal?.apply(self as never, args as never[]);
   if (signal === undefined) return [];
   if (signal instanceof AbortSignal) return [signal];
@@ -110,24 +113,24 @@ function signalOf({ plan, self, args }: MethodCall): AbortSignal[] {
 
 /** The result of a call whose lock stayed busy. @throws the busy error, or what the handler throws */
 async function answerBusy(
-  call: MethodCall,
+  plan: MethodPlan,
+  call: CallSource,
   error: LockBusyError | LockDeadlockError,
   keys: LockKey,
 ): Promise<CallLock> {
-  const { plan, self } = call;
   if (plan.onBusy === 'throw') throw error;
   if (plan.onBusy === 'skip') {
     publishSkipped(plan.lock, error.key, 'busy');
     return { lock: undefined, instead: undefined, isSkipped: true };
   }
-  const instead = await plan.onBusy.call(self as never, { ...described(call, keys), error });
+  const instead = await plan.onBusy.call(call.self as never, { ...described(plan, call, keys), error });
   return { lock: undefined, instead, isSkipped: false };
 }
 
-function answerLoss(call: MethodCall, handle: LossHandler, keys: LockKey): OnLoss<unknown> {
-  return (error) => handle.call(call.self as never, { ...described(call, keys), error });
+function answerLoss(plan: MethodPlan, call: CallSource, handle: LossHandler, keys: LockKey): OnLoss<unknown> {
+  return (error) => handle.call(call.self as never, { ...described(plan, call, keys), error });
 }
 
-function described({ plan: { name, lock }, args }: MethodCall, keys: LockKey): Omit<BusyContext, 'error'> {
+function described({ name, lock }: MethodPlan, { args }: CallSource, keys: LockKey): Omit<BusyContext, 'error'> {
   return { keys: normalizeKeys(keys), provider: lock.core.name, method: name, args };
 }

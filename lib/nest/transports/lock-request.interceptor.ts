@@ -81,7 +81,7 @@ export class LockRequestInterceptor implements NestInterceptor {
     const isHttp = context.getType() === 'http';
     const handler = isHttp ? next : { handle: () => next.handle().pipe(tap(refuseStream(method))) };
     return observed(
-      (signal) => runInRequest(request, () => lockCall(method, undefined, [], signal, this.service)),
+      (signal) => runInRequest(request, () => lockCall({ method, self: undefined, args: [] }, signal, this.service)),
       (lock) => observedInRequest({ ...request, locked: { method, plan, lock, context } }, handler),
       (result) => {
         const sending = isHttp ? streamedResponse(context, method.methodName, result) : undefined;

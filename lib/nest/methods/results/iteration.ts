@@ -3,20 +3,10 @@ import type { GrantedLock } from '../../../core/hold/granted-lock.js';
 import { endGuarded, type Outcome } from '../../../core/hold/guarded-task.js';
 import { leaveOnAbort } from '../../../core/toolkit/abort-listeners.js';
 import { setImmediate } from '../../../core/toolkit/real-timers.js';
-import type { Method } from '../../../decoration/decorated-method.js';
-import type { DeclaredMethod } from '../declared-method.js';
-import { type CallLock, lockCall } from '../method-call.js';
-import { isIterable, keepRequestStreams } from './streams.js';
+import { type CallLock, lockCall, type MethodCall } from '../method-call.js';
+import { isIterable } from './streams.js';
 
 type Steps = AsyncGenerator<unknown, unknown, unknown>;
-
-/** The locked form of an async generator. */
-export function lockedIteration(method: DeclaredMethod, original: Method): Method {
-  return function (this: unknown, ...args) {
-    keepRequestStreams(args);
-    return iterated(method, this, args, () => original.apply(this, args));
-  };
-}
 
 /**
  * An async generator that holds its lock from the first `next()` until it returns, throws, or is abandoned.
@@ -24,13 +14,12 @@ export function lockedIteration(method: DeclaredMethod, original: Method): Metho
  * After a `return()` during a step, JavaScript lets a generator continue to its next `yield`. Such a `return()` therefore ends
  * the wait for the lock, or aborts the lock's signal, so that the body can end.
  *
- * @param start called under the lock; returns the iterable
+ * @param call its `start` is called under the lock and returns the iterable
  */
-export function iterated(method: DeclaredMethod, self: unknown, args: readonly unknown[], start: () => unknown): Steps {
+export function iterated(call: MethodCall): Steps {
   const leaving = new AbortController();
-  const { name } = method;
-  const acquire = () => lockCall(method, self, args, leaving.signal);
-  const steps = eachStep(name, acquire, start, leaving.signal);
+  const { name } = call.method;
+  const steps = eachStep(call, leaving.signal);
   const next = steps.next.bind(steps);
   const fail = steps.throw.bind(steps);
   const leave = steps.return.bind(steps);
@@ -51,29 +40,28 @@ export function iterated(method: DeclaredMethod, self: unknown, args: readonly u
   });
 }
 
-async function* eachStep(
-  name: string,
-  acquire: () => Promise<CallLock>,
-  start: () => unknown,
-  leaving: AbortSignal,
-): Steps {
-  const call = await acquire().catch((error: unknown) => {
+async function* eachStep(call: MethodCall, leaving: AbortSignal): Steps {
+  let locked: CallLock;
+  try {
+    locked = await lockCall(call, leaving);
+  } catch (error) {
     if (isEndBy(leaving, error)) return undefined;
     throw error;
-  });
-  if (!call) return undefined;
-  if (!call.lock) return isIterable(call.instead) ? yield* call.instead : call.instead;
-  const { lock, onLost } = call;
+  }
+  if (!locked.lock) return isIterable(locked.instead) ? yield* locked.instead : locked.instead;
+  const { lock, onLost } = locked;
   if (leaving.aborted) {
     await lock.releaseAfterTask(true);
     return undefined;
   }
   let outcome: Outcome<unknown> | undefined;
   try {
-    const given = lock.surround(start);
+    const given = lock.surround(call.start);
     if (!isIterable(given)) {
       await given;
-      throw new LockConfigError(`${name} was iterated, but does not return an async generator: await its result.`);
+      throw new LockConfigError(
+        `${call.method.name} was iterated, but does not return an async generator: await its result.`,
+      );
     }
     outcome = { status: 'fulfilled', value: yield* eachStepUnder(lock, given, leaving) };
   } catch (reason) {

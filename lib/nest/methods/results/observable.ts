@@ -1,10 +1,7 @@
 import { EMPTY, from, isObservable, mergeMap, Observable, of } from 'rxjs';
 import type { GrantedLock } from '../../../core/hold/granted-lock.js';
 import { endGuarded, type OnLoss } from '../../../core/hold/guarded-task.js';
-import type { Method } from '../../../decoration/decorated-method.js';
-import type { DeclaredMethod } from '../declared-method.js';
-import { type CallLock, lockCall } from '../method-call.js';
-import { keepRequestStreams } from './streams.js';
+import { type CallLock, lockCall, type MethodCall } from '../method-call.js';
 
 /**
  * Checks whether the last value (a file, a response) is still being sent. The lock is held until the returned promise settles.
@@ -13,15 +10,12 @@ type StillSending = (lastValue: unknown) => Promise<void> | undefined;
 
 type Source = (lock: GrantedLock) => Observable<unknown>;
 
-/** The locked form of a method that returns an Observable. */
-export function lockedObservable(method: DeclaredMethod, original: Method): Method {
-  return function (this: unknown, ...args) {
-    keepRequestStreams(args);
-    return observed(
-      (signal) => lockCall(method, this, args, signal),
-      () => flattened(original.apply(this, args)),
-    );
-  };
+/** The locked form of a method's Observable. */
+export function lockedObservable(call: MethodCall): Observable<unknown> {
+  return observed(
+    (signal) => lockCall(call, signal),
+    () => flattened(call.start()),
+  );
 }
 
 // In Nest 11.0, @GrpcStreamMethod turns the Observable into a promise.

@@ -1,8 +1,6 @@
 import { LockConfigError } from '../../../api/errors.js';
-import type { Method } from '../../../decoration/decorated-method.js';
-import type { DeclaredMethod } from '../declared-method.js';
-import { lockCall, perform } from '../method-call.js';
-import { isIteration, isStream, keepRequestStreams, refuseStream } from './streams.js';
+import { lockCall, perform, type MethodCall } from '../method-call.js';
+import { isIteration, isStream, refuseStream } from './streams.js';
 import { iterated } from './iteration.js';
 
 type Steps = ReturnType<typeof iterated>;
@@ -14,32 +12,29 @@ type Steps = ReturnType<typeof iterated>;
  *
  * No caller awaits the promise of a result that is iterated over, so only the steps report the run's errors.
  */
-export function lockedUnknown(method: DeclaredMethod, original: Method): Method {
-  const { name } = method;
-  return function (this: unknown, ...args) {
-    keepRequestStreams(args);
-    const state: Started = { isRunning: false, steps: undefined };
-    const result = awaited(method, this, args, original, state);
-    const begin = (): void => {
-      if (state.isRunning) result.catch(() => undefined);
-      else state.steps ??= iterated(method, this, args, () => original.apply(this, args));
-    };
-    const forward = async (step: 'next' | 'return' | 'throw', value: unknown) => {
-      begin();
-      const given = state.steps ?? (await result);
-      if (isIteration(given)) return given[step](value);
-      throw new LockConfigError(`${name} was iterated, but does not return an async generator: await its result.`);
-    };
-    return Object.assign(result, {
-      next: (value: unknown) => forward('next', value),
-      return: (value: unknown) => forward('return', value),
-      throw: (error: unknown) => forward('throw', error),
-      [Symbol.asyncIterator]: () => {
-        begin();
-        return result;
-      },
-    });
+export function lockedUnknown(call: MethodCall): unknown {
+  const state: Started = { isRunning: false, steps: undefined };
+  const result = awaited(call, state);
+  const begin = (): void => {
+    if (state.isRunning) result.catch(() => undefined);
+    else state.steps ??= iterated(call);
   };
+  const forward = async (step: 'next' | 'return' | 'throw', value: unknown) => {
+    begin();
+    const given = state.steps ?? (await result);
+    if (isIteration(given)) return given[step](value);
+    const { name } = call.method;
+    throw new LockConfigError(`${name} was iterated, but does not return an async generator: await its result.`);
+  };
+  return Object.assign(result, {
+    next: (value: unknown) => forward('next', value),
+    return: (value: unknown) => forward('return', value),
+    throw: (error: unknown) => forward('throw', error),
+    [Symbol.asyncIterator]: () => {
+      begin();
+      return result;
+    },
+  });
 }
 
 /** How a call started: as a run, or through its consumer's steps. */
@@ -51,37 +46,32 @@ interface Started {
 /**
  * The result of the function, run under the lock. An async generator that it returns has not started, so its steps acquire the lock again.
  */
-async function awaited(
-  method: DeclaredMethod,
-  self: unknown,
-  args: unknown[],
-  original: Method,
-  state: Started,
-): Promise<unknown> {
+async function awaited(call: MethodCall, state: Started): Promise<unknown> {
   // The caller may iterate until the end of this tick.
   await Promise.resolve();
   if (state.steps) return state.steps;
   state.isRunning = true;
-  const call = await lockCall(method, self, args);
-  if (!call.lock) return call.instead;
-  const { lock } = call;
+  const locked = await lockCall(call);
+  if (!locked.lock) return locked.instead;
+  const { lock, run } = locked;
+  const { name } = call.method;
   let given: unknown;
-  const task = () => (given = original.apply(self, args));
+  const task = () => (given = call.start());
   const check = (result: unknown): void => {
     if (!isStream(result)) return;
     // If the result is a promise for a generator, the function has already done work under the lock. A locked method
     // below this one returns a result that is both a promise and a generator. A tick's run has already started.
-    if (call.run || !isIteration(given) || !isIteration(result)) refuseStream(method.name, result);
+    if (run || !isIteration(given) || !isIteration(result)) refuseStream(name, result);
     else if (lock.holds.some(({ grant }) => grant.request.minHold > 0)) {
       throw new LockConfigError(
-        `${method.name} returns an async generator that was awaited before being iterated. Awaiting it locked and released its key, which "minHold" retains: iterate the result without await, or compile for ES2018 or later.`,
+        `${name} returns an async generator that was awaited before being iterated. Awaiting it locked and released its key, which "minHold" retains: iterate the result without await, or compile for ES2018 or later.`,
       );
     } else throw new NotStarted(result);
   };
   try {
-    return await perform(call, task, check);
+    return await perform(locked, task, check);
   } catch (error) {
-    if (error instanceof NotStarted) return iterated(method, self, args, () => error.steps);
+    if (error instanceof NotStarted) return iterated({ ...call, start: () => error.steps });
     throw error;
   }
 }

@@ -81,4 +81,4 @@ export { LockRequestInterceptor } from './nest/transports/lock-request.intercept
 export { LockService, type KeyContext } from './nest/service/lock.service.js';
 export type { DistributedLockModuleOptions } from './nest/options/module-options.js';
 export { LockGraphqlError } from './nest/transports/lock-graphql-error.js';
-export { LockHttpException, type LockProblem } from './nest/transports/lock-http-exception.js';
+export { LockHttpException, type LockProblem } from './nest/transports/http-errors.js';

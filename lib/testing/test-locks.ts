@@ -3,8 +3,7 @@ import { AssertionError } from 'node:assert';
 import { LockManager } from '../core/lock-manager.js';
 import { flag, type OptionTable, read } from '../core/toolkit/options.js';
 import type { Lock } from '../api/lock.js';
-import { assertUsable } from '../nest/module/check-module-options.js';
-import { providersOf } from '../nest/module/lock-manager.factory.js';
+import { managerOptionsOf } from '../nest/module/lock-manager.factory.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../nest/options/module-options.js';
 import { capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
@@ -97,16 +96,14 @@ export class TestLocks {
   }
 
   async #start(options: DistributedLockModuleOptions): Promise<LockManager> {
-    assertUsable(options);
-    const { namespace, instance, defaults, shutdownGrace, failFast } = options;
-    const asked = providersOf(options);
-    const shared = { namespace, clock: this.clock, default: asked.default };
-    const checked = { instance, defaults, shutdownGrace, failFast };
-    const capabilities = capabilitiesOf({ ...shared, providers: asked.providers, ...checked });
+    const asked = managerOptionsOf(options);
+    const { namespace, defaults, default: chosen } = asked;
+    const capabilities = capabilitiesOf({ ...asked, clock: this.clock });
     const providers = Object.fromEntries(Array.from(capabilities, ([name, can]) => [name, new ProviderInMemory(can)]));
-    const application = new TestLockManager({ ...shared, providers, defaults });
+    const shared = { providers, namespace, clock: this.clock, default: chosen };
+    const application = new TestLockManager({ ...shared, defaults });
     if (this.#detectsDeadlocks) application.order.refuseOppositeOrders();
-    const rival = new LockManager({ ...shared, providers });
+    const rival = new LockManager(shared);
     await Promise.all([application.start(), rival.start()]);
     [this.#application, this.#rival] = [application, rival];
     return application;

@@ -1,6 +1,6 @@
 import { applyDecorators } from '@nestjs/common';
 import { ApiResponse } from '@nestjs/swagger';
-import { STATUSES } from '../../nest/transports/lock-http-exception.js';
+import { STATUSES } from '../../nest/transports/http-errors.js';
 
 /**
  * Documents the error responses of a locked handler, or of each handler of a controller: 423 for busy and 503

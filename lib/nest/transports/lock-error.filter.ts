@@ -3,9 +3,8 @@ import { HttpAdapterHost } from '@nestjs/core';
 import { LockError } from '../../api/errors.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../options/module-options.js';
 import { sendException } from './websocket-exception.js';
-import { HttpErrors } from './http-errors.js';
+import { HttpErrors, LockHttpException } from './http-errors.js';
 import { toGraphqlError } from './lock-graphql-error.js';
-import { LockHttpException } from './lock-http-exception.js';
 import { rpcFailure } from './rpc-failure.js';
 
 /**

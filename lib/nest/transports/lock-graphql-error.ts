@@ -24,9 +24,8 @@ export class LockGraphqlError extends Error {
  * The error that a resolver throws instead of a lock error. Misuse errors are left unchanged, like any other bug in a resolver.
  */
 export function toGraphqlError(error: LockError): LockGraphqlError | LockError {
-  const { kind, message, code, retryAfter } = toClientError(error);
-  if (kind === 'misuse') return error;
-  return new LockGraphqlError(message, retryAfter === undefined ? { code } : { code, retryAfter }, error);
+  const { kind, message, details } = toClientError(error);
+  return kind === 'misuse' ? error : new LockGraphqlError(message, details, error);
 }
 
 /** The part of GraphQL's `info` (a resolver's fourth argument) read here. */

@@ -14,7 +14,7 @@ import { reserveServiceSlot } from '../service/service-slot.js';
 import { type Configurable, DecoratorOptions } from './decorator-options.js';
 import type { MethodOptions } from './distributed-lock-options.js';
 import { type KeySource, MethodKey } from './method-key.js';
-import { MethodPlan } from './method-plan.js';
+import { type MethodPlan, planMethod } from './method-plan.js';
 
 const LOCKS_BEHIND = Symbol('locked methods behind a function');
 const DECLARED = Symbol('decorated methods of a class');
@@ -73,7 +73,7 @@ export class DeclaredMethod {
   planIn(service: LockService): MethodPlan {
     let plan = this.#plans.get(service);
     if (!plan) {
-      plan = new MethodPlan(this, service);
+      plan = planMethod(this, service);
       this.#plans.set(service, plan);
     }
     return plan;

@@ -49,11 +49,11 @@ export async function lockCall(
 ): Promise<CallLock> {
   const { method, self, args } = call;
   const plan = method.planIn(service);
-  if (plan.job) return beginTick(plan, plan.job, signal !== undefined);
+  if (plan.job) return beginTick(plan.job, call, signal !== undefined);
   const request = requestHandledBy(method);
   const { manager } = service;
-  const keys = plan.key.of({ self, args, request: request?.request, context: plan.context });
-  if (plan.key.template === null) manager.missingValues.check(keys, plan.name);
+  const keys = method.key.of({ self, args, request: request?.request, context: plan.context });
+  if (method.key.template === null) manager.missingValues.check(keys, method.name);
   const signals: AbortSignal[] = [];
   if (signal) signals.push(signal);
   if (plan.signal) signals.push(...signalOf(plan, call));
@@ -90,24 +90,24 @@ export function perform(
   return runGuarded(lock, run.recorded(checked), onLost);
 }
 
-async function beginTick({ name, lock }: MethodPlan, job: ScheduledJob, isStream: boolean): Promise<CallLock> {
+async function beginTick(job: ScheduledJob, { method }: CallSource, isStream: boolean): Promise<CallLock> {
   if (isStream) {
     throw new LockConfigError(
-      `${name} returns a stream, but a method that runs once per tick must return a promise: make it async.`,
+      `${method.name} returns a stream, but a method that runs once per tick must return a promise: make it async.`,
     );
   }
   const run = await job.begin();
   if (!run) return { lock: undefined, instead: undefined, isSkipped: true };
-  return { lock: run.lock, onLost: lock.settings.onLost, run };
+  return { lock: run.lock, onLost: job.plan.settings.onLost, run };
 }
 
 /** The caller's signal, if the call has one. @throws LockConfigError for any other value */
-function signalOf(plan: MethodPlan, { self, args }: CallSource): AbortSignal[] {
+function signalOf(plan: MethodPlan, { method, self, args }: CallSource): AbortSignal[] {
   const signal: unknown = plan.signal?.apply(self as never, args as never[]);
   if (signal === undefined) return [];
   if (signal instanceof AbortSignal) return [signal];
   throw new LockConfigError(
-    `Option "signal" of ${plan.name} returned ${signal === null ? 'null' : `a ${typeof signal}`}, but must return an AbortSignal, or undefined if the call has none.`,
+    `Option "signal" of ${method.name} returned ${signal === null ? 'null' : `a ${typeof signal}`}, but must return an AbortSignal, or undefined if the call has none.`,
   );
 }
 
@@ -131,6 +131,6 @@ function answerLoss(plan: MethodPlan, call: CallSource, handle: LossHandler, key
   return (error) => handle.call(call.self as never, { ...described(plan, call, keys), error });
 }
 
-function described({ name, lock }: MethodPlan, { args }: CallSource, keys: LockKey): Omit<BusyContext, 'error'> {
-  return { keys: normalizeKeys(keys), provider: lock.core.name, method: name, args };
+function described({ lock }: MethodPlan, { method, args }: CallSource, keys: LockKey): Omit<BusyContext, 'error'> {
+  return { keys: normalizeKeys(keys), provider: lock.core.name, method: method.name, args };
 }

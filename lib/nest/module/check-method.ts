@@ -1,10 +1,8 @@
 import { METHOD_METADATA } from '@nestjs/common/constants.js';
 import { LockConfigError, LockError } from '../../api/errors.js';
-import { shown } from '../../api/printable.js';
 import { assertLeaderKey } from '../../recipes/leadership.js';
 import { isUnlocked } from '../decorators/unlocked.decorator.js';
 import type { DeclaredMethod } from '../methods/declared-method.js';
-import type { DistributedLockOptions } from '../methods/distributed-lock-options.js';
 import type { MethodPlan } from '../methods/method-plan.js';
 import type { LockService } from '../service/lock.service.js';
 
@@ -67,56 +65,10 @@ function lockProblems(method: DeclaredMethod, service: LockService): string[] {
   if (key.usesRequest && !HANDLER_MARKS.some((mark) => Reflect.hasMetadata(mark, method.inEffect))) {
     problems.push('its key reads #{request…}, but it is not a handler: read the value from an argument');
   }
-  problems.push(...optionProblems(method, service));
   if (locksBelow.some((below) => below.isAroundRequest)) {
     problems.push(
       `a @DistributedLock is above one with around: 'request', which must be outermost: move that one to the top, or pass both keys to one decorator as an array`,
     );
-  }
-  return problems;
-}
-
-function optionProblems(method: DeclaredMethod, service: LockService): string[] {
-  let options: DistributedLockOptions;
-  try {
-    options = method.options.in(service);
-  } catch {
-    // Without options, there's no plan, and the problem has already been reported.
-    return [];
-  }
-  const problems = mistypedOptions(options);
-  const { around, signal } = options;
-  if (around !== undefined && !method.options.fixed) {
-    problems.push(`option "around" cannot come from the configuration, since it decides how the method is wrapped`);
-  }
-  if (around === 'request' && method.key.usesParameters) {
-    problems.push(
-      `around: 'request' takes the lock before the method has arguments, so its key cannot come from them: use #{request…} or #{ctx…}`,
-    );
-  }
-  if (around === 'request' && signal) {
-    problems.push(
-      `around: 'request' takes the lock before the method has arguments, so "signal" cannot come from them: remove one`,
-    );
-  }
-  return problems;
-}
-
-/** Mistakes in options that the types reject and the core doesn't check. */
-function mistypedOptions(options: DistributedLockOptions): string[] {
-  const { around, onBusy, signal } = options;
-  const problems: string[] = [];
-  if (Reflect.get(options, 'within') !== undefined) {
-    problems.push(`option "within" applies to one call: call the method under lock.run(), or set reentrant: true`);
-  }
-  if (signal !== undefined && typeof signal !== 'function') {
-    problems.push(`option "signal" must be a function that returns the AbortSignal from the method's arguments`);
-  }
-  if (typeof onBusy !== 'function' && ![undefined, 'throw', 'skip'].includes(onBusy)) {
-    problems.push(`option "onBusy" is ${shown(onBusy)}, but must be 'throw', 'skip' or a function`);
-  }
-  if (![undefined, 'method', 'request'].includes(around)) {
-    problems.push(`option "around" is '${String(around)}', but must be 'method' or 'request'`);
   }
   return problems;
 }

@@ -7,9 +7,9 @@ import type { LockService } from '../service/lock.service.js';
 import { addService } from '../service/service-slot.js';
 import { reportBoot } from './boot-report.js';
 import { checkMethod } from './check-method.js';
-import { LeaderCampaigns } from './leader-campaigns.js';
+import { findCampaigns, type ModuleCampaign } from './leader-campaigns.js';
 import { findKeysHeldLonger } from './keys-held-longer.js';
-import { ScheduledJobs } from './scheduled-jobs.js';
+import { findJobs } from './scheduled-jobs.js';
 import { findUnlockedOverrides, findTransactionsAbove } from './unlocked-overrides.js';
 
 /** A provider whose class has decorated methods. */
@@ -34,8 +34,8 @@ export interface Application {
 
 /** An application with the campaigns and jobs that begin after startup. */
 export interface ExploredApplication extends Application {
-  readonly campaigns: LeaderCampaigns;
-  readonly jobs: ScheduledJobs;
+  readonly campaigns: readonly ModuleCampaign[];
+  readonly jobs: ReturnType<typeof findJobs>;
 }
 
 /**
@@ -57,8 +57,8 @@ export function exploreApplication(wrappers: readonly InstanceWrapper[], service
   // be `@Transactional` only if the application has its TransactionHost.
   if (wrappers.some(({ metatype }) => metatype?.name === 'TransactionHost')) findTransactionsAbove(application);
   findUnlockedOverrides(application);
-  const campaigns = new LeaderCampaigns(application);
-  const jobs = new ScheduledJobs(application, wrappers);
+  const campaigns = findCampaigns(application);
+  const jobs = findJobs(application, wrappers);
   findKeysHeldLonger(application);
   for (const { instance, prototype } of providers) {
     if (!isObject(instance) || !addService(instance, service)) continue;
@@ -70,7 +70,10 @@ export function exploreApplication(wrappers: readonly InstanceWrapper[], service
     const list = Array.from(problems, (problem) => `  - ${problem}`);
     throw new LockConfigError(['These locked methods cannot work:', ...list]);
   }
-  reportBoot(application, campaigns.methods);
+  reportBoot(
+    application,
+    campaigns.map(({ method }) => method),
+  );
   for (const warning of warnings) logger.warn(warning);
   return { ...application, campaigns, jobs };
 }

@@ -13,6 +13,7 @@ import { LockManager } from '../../core/lock-manager.js';
 import { clearTimeout, setTimeout } from '../../core/toolkit/real-timers.js';
 import { warnOfSkippedRuns, warnOfUnhandledSignals } from './boot-report.js';
 import { type ExploredApplication, exploreApplication } from './explore-application.js';
+import { startCampaigns } from './leader-campaigns.js';
 import { bootingServices, liveServices } from '../service/service-slot.js';
 import { LockService } from '../service/lock.service.js';
 
@@ -24,7 +25,6 @@ const SIGNAL_CHECK_AFTER_MS = 1_000;
  */
 @Injectable()
 export class ModuleLifecycle implements OnModuleInit, OnModuleDestroy, OnApplicationShutdown {
-  #service: LockService | undefined;
   #explored: ExploredApplication | undefined;
   #signalCheck: NodeJS.Timeout | undefined;
 
@@ -36,8 +36,7 @@ export class ModuleLifecycle implements OnModuleInit, OnModuleDestroy, OnApplica
   async onModuleInit(): Promise<void> {
     try {
       this.#assertOnlyOne();
-      this.#service = this.#lockService();
-      this.#explored = exploreApplication([...this.#wrappers()], this.#service);
+      this.#explored = exploreApplication(this.#wrappers, this.#lockService());
     } catch (error) {
       // Nest doesn't close an application that failed to boot, so an open connection would keep the process alive.
       await this.#stop();
@@ -48,12 +47,14 @@ export class ModuleLifecycle implements OnModuleInit, OnModuleDestroy, OnApplica
   /** Called by {@link DistributedLockCoreModule}, after all other boot hooks. */
   onBooted(): void {
     const explored = this.#explored;
-    if (!this.#service || !explored) return;
-    bootingServices.delete(this.#service);
-    liveServices.add(this.#service);
+    if (!explored) return;
+    const { service, campaigns, jobs } = explored;
+    bootingServices.delete(service);
+    liveServices.add(service);
     warnOfSkippedRuns(explored);
-    explored.campaigns.start();
-    explored.jobs.start();
+    startCampaigns(service, campaigns);
+    // Looks for missed and abandoned runs without waiting for them.
+    for (const [job, cron] of jobs) job.start(() => service.scheduler.fires(cron));
     // On an application context, enableShutdownHooks() can only be called after startup.
     this.#signalCheck = setTimeout(() => {
       warnOfUnhandledSignals(explored);
@@ -63,7 +64,7 @@ export class ModuleLifecycle implements OnModuleInit, OnModuleDestroy, OnApplica
   // Nest calls this after the hooks of most other modules, and before the servers close. Connections that close in a
   // later hook still work.
   onModuleDestroy(): void {
-    this.#service?.leadership.end();
+    this.#explored?.service.leadership.end();
   }
 
   async onApplicationShutdown(): Promise<void> {
@@ -71,7 +72,7 @@ export class ModuleLifecycle implements OnModuleInit, OnModuleDestroy, OnApplica
   }
 
   #assertOnlyOne(): void {
-    const instances = [...this.#wrappers()].filter((wrapper) => wrapper.metatype === ModuleLifecycle);
+    const instances = this.#wrappers.filter((wrapper) => wrapper.metatype === ModuleLifecycle);
     if (instances.length === 1) return;
     throw new LockConfigError(
       'DistributedLockModule.forRoot() is imported more than once: import it once, in the root module, and use "providers" for several backends.',
@@ -79,7 +80,7 @@ export class ModuleLifecycle implements OnModuleInit, OnModuleDestroy, OnApplica
   }
 
   #lockService(): LockService {
-    const wrapper = [...this.#wrappers()].find(({ token }) => token === LockService);
+    const wrapper = this.#wrappers.find(({ token }) => token === LockService);
     if (wrapper && !wrapper.isDependencyTreeStatic()) {
       throw new LockConfigError(
         'DistributedLockModule.forRootAsync() injects something request-scoped, which would make every locked class request-scoped: inject singletons only, and use "context" for request values.',
@@ -91,7 +92,7 @@ export class ModuleLifecycle implements OnModuleInit, OnModuleDestroy, OnApplica
   // After a failed boot, there may be two managers, or none.
   async #stop(): Promise<void> {
     clearTimeout(this.#signalCheck);
-    const instances = [...this.#wrappers()].map(({ instance }): unknown => instance);
+    const instances = this.#wrappers.map(({ instance }): unknown => instance);
     await Promise.all(instances.filter((each) => each instanceof LockManager).map((manager) => manager.stop()));
     for (const each of instances) {
       if (!(each instanceof LockService)) continue;
@@ -101,12 +102,10 @@ export class ModuleLifecycle implements OnModuleInit, OnModuleDestroy, OnApplica
   }
 
   // Here, injectables are guards, interceptors, pipes, and filters given as classes.
-  *#wrappers(): Generator<InstanceWrapper> {
-    for (const module of this.modules.values()) {
-      yield* module.providers.values();
-      yield* module.controllers.values();
-      yield* module.injectables.values();
-    }
+  get #wrappers(): InstanceWrapper[] {
+    return [...this.modules.values()].flatMap(({ providers, controllers, injectables }) =>
+      [providers, controllers, injectables].flatMap((each) => [...each.values()] as InstanceWrapper[]),
+    );
   }
 }
 

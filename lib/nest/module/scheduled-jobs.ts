@@ -2,7 +2,7 @@ import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js'
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
 import { cronMarkOf, isScheduled } from '../methods/schedule-metadata.js';
 import { type DeclaredMethod, locksBehind } from '../methods/declared-method.js';
-import type { CronMark, CronOrchestrator, CronRegistry, Scheduler } from '../service/scheduler.js';
+import type { CronMark, CronOrchestrator, CronRegistry } from '../service/scheduler.js';
 import type { Application } from './explore-application.js';
 
 /** The method that declares a job's key. */
@@ -11,62 +11,55 @@ interface KeyOwner {
   readonly method: DeclaredMethod;
 }
 
-/** An application's methods that run once per tick. */
-export class ScheduledJobs {
-  readonly #scheduler: Scheduler;
-  /** The jobs that this process schedules. */
-  readonly #scheduled = new Map<ScheduledJob, CronMark>();
-
-  constructor({ service, providers, plans, problems, warnings }: Application, wrappers: readonly InstanceWrapper[]) {
-    const registries = instancesWith<CronRegistry>(wrappers, 'getCronJobs', 'addCronJob');
-    this.#scheduler = service.scheduler;
-    this.#scheduler.use(registries, instancesWith<CronOrchestrator>(wrappers, 'addCron', 'mountCron'));
-    const scheduled = [...plans.keys()].filter(isScheduled);
-    if (registries.length === 0 && scheduled.length > 0) {
-      const names = new Set(scheduled.map(({ name }) => name));
-      warnings.add(
-        `Nothing calls ${[...names].join(', ')} on schedule, because the application does not import ScheduleModule: ` +
-          'import ScheduleModule.forRoot() from @nestjs/schedule, with { cronJobs: false } in a process that must not schedule jobs.',
-      );
-    }
-    const schedules = schedulesCronJobs(wrappers);
-    const owners = new Map<string, KeyOwner>();
-    for (const { methods, prototype, instance, isSingleton } of providers) {
-      for (const method of methods) {
-        const plan = plans.get(method);
-        const job = plan?.job;
-        // `@nestjs/schedule` explores only singletons' methods.
-        const inEffect = Object(Reflect.get(prototype, method.methodName)) as object;
-        const cron = cronMarkOf(inEffect);
-        if (!job || !isSingleton || !cron) continue;
-        if (!locksBehind(inEffect).includes(method)) {
-          // If they differ, the method is an override with its own schedule.
-          if (inEffect === method.inEffect) {
-            problems.add(
-              `${nameOf({ prototype, method })}: a decorator between @Cron and @RunOnce has replaced the method without its metadata, so catching up on missed runs, runNow(), and nextTick would not work: put that decorator below @RunOnce`,
-            );
-          }
-          continue;
-        }
-        const id = JSON.stringify([plan.lock.core.name, job.key]);
-        const other = owners.get(id);
-        if (!other) {
-          owners.set(id, { prototype, method });
-          job.attach(() => (instance as Record<string | symbol, () => unknown>)[method.methodName]?.());
-          if (schedules && cron.disabled !== true) this.#scheduled.set(job, cron);
-        } else if (other.prototype !== prototype || other.method !== method) {
+/** Connects an application's methods that run once per tick with its scheduler. Returns the jobs that this process schedules. */
+export function findJobs(
+  { service, providers, plans, problems, warnings }: Application,
+  wrappers: readonly InstanceWrapper[],
+): ReadonlyMap<ScheduledJob, CronMark> {
+  const found = new Map<ScheduledJob, CronMark>();
+  const registries = instancesWith<CronRegistry>(wrappers, 'getCronJobs', 'addCronJob');
+  service.scheduler.use(registries, instancesWith<CronOrchestrator>(wrappers, 'addCron', 'mountCron'));
+  const scheduled = [...plans.keys()].filter(isScheduled);
+  if (registries.length === 0 && scheduled.length > 0) {
+    const names = new Set(scheduled.map(({ name }) => name));
+    warnings.add(
+      `Nothing calls ${[...names].join(', ')} on schedule, because the application does not import ScheduleModule: ` +
+        'import ScheduleModule.forRoot() from @nestjs/schedule, with { cronJobs: false } in a process that must not schedule jobs.',
+    );
+  }
+  const schedules = schedulesCronJobs(wrappers);
+  const owners = new Map<string, KeyOwner>();
+  for (const { methods, prototype, instance, isSingleton } of providers) {
+    for (const method of methods) {
+      const plan = plans.get(method);
+      const job = plan?.job;
+      // `@nestjs/schedule` explores only singletons' methods.
+      const inEffect = Object(Reflect.get(prototype, method.methodName)) as object;
+      const cron = cronMarkOf(inEffect);
+      if (!job || !isSingleton || !cron) continue;
+      if (!locksBehind(inEffect).includes(method)) {
+        // If they differ, the method is an override with its own schedule.
+        if (inEffect === method.inEffect) {
           problems.add(
-            `${nameOf({ prototype, method })}: ${nameOf(other)} also has the key "${job.key}", and a job has one record, so each tick would run only one of them: give each its own key, or call both from one method`,
+            `${nameOf({ prototype, method })}: a decorator between @Cron and @RunOnce has replaced the method without its metadata, so catching up on missed runs, runNow(), and nextTick would not work: put that decorator below @RunOnce`,
           );
         }
+        continue;
+      }
+      const id = JSON.stringify([plan.lock.core.name, job.key]);
+      const other = owners.get(id);
+      if (!other) {
+        owners.set(id, { prototype, method });
+        job.attach(() => (instance as Record<string | symbol, () => unknown>)[method.methodName]?.());
+        if (schedules && cron.disabled !== true) found.set(job, cron);
+      } else if (other.prototype !== prototype || other.method !== method) {
+        problems.add(
+          `${nameOf({ prototype, method })}: ${nameOf(other)} also has the key "${job.key}", and a job has one record, so each tick would run only one of them: give each its own key, or call both from one method`,
+        );
       }
     }
   }
-
-  /** Starts looking for missed and abandoned runs, without waiting for them. */
-  start(): void {
-    for (const [job, cron] of this.#scheduled) job.start(() => this.#scheduler.fires(cron));
-  }
+  return found;
 }
 
 /** The instances of a `ScheduleModule` class. The class is found by its methods, because bundlers rename classes. */

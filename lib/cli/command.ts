@@ -1,5 +1,6 @@
 import { LockConfigError } from '../api/errors.js';
 import type { LockInfo } from '../api/lock-info.js';
+import { printable } from '../api/printable.js';
 import { withJson } from '../core/toolkit/with-json.js';
 import { normalizeKeys } from '../key/lock-key.js';
 import type { Arguments, OptionName } from './arguments.js';
@@ -39,6 +40,11 @@ export async function connect({ open }: CommandContext): Promise<Namespace> {
 /** A hint to show if nothing was found and the user didn't choose a namespace. */
 export function namespaceHint({ namespace }: Arguments): string {
   return namespace === undefined ? ' If the application uses another namespace, set --namespace.' : '';
+}
+
+/** Says that the key is free. */
+export function freeText(args: Arguments, { name }: Namespace): string {
+  return `"${printable(args.subject ?? '')}" is free in the namespace "${printable(name)}".${namespaceHint(args)}`;
 }
 
 /** The maximum number of namespaces listed in a message. */

@@ -1,6 +1,7 @@
 import { printable } from '../api/printable.js';
 import { withJson } from '../core/toolkit/with-json.js';
 import type { CommandContext } from './command.js';
+import { ExitCode } from './exit-code.js';
 import { tableLines } from './table.js';
 
 /** How many rows are buffered and sorted by key. Longer tables are printed in batches of this size. */
@@ -12,16 +13,18 @@ export interface TableFormat<Row> {
   readonly cellsOf: (row: Row) => string[];
   /** The plural noun for the rows. */
   readonly noun: string;
+  /** What to say if there are no rows. */
+  readonly none: () => string | Promise<string>;
 }
 
 /**
- * Prints rows as they are read: a table or, with `--json`, an array with one row per line. Resolves to the row count.
+ * Prints rows as they are read: a table or, with `--json`, an array with one row per line. Without rows, says so.
  */
 export async function printListing<Row extends { readonly key: string }>(
   { args: { json }, terminal }: CommandContext,
   rows: AsyncIterable<Row>,
-  { header, cellsOf, noun }: TableFormat<Row>,
-): Promise<number> {
+  { header, cellsOf, noun, none }: TableFormat<Row>,
+): Promise<ExitCode> {
   const widths: number[] = [];
   let part: Row[] = [];
   let count = 0;
@@ -45,5 +48,6 @@ export async function printListing<Row extends { readonly key: string }>(
   if (part.length > 0) await printPart();
   terminal.clearProgress();
   if (json) await terminal.print(count === 0 ? '[]\n' : '\n]\n');
-  return count;
+  else if (count === 0) terminal.say(await none());
+  return ExitCode.done;
 }

@@ -1,6 +1,8 @@
 import ms from 'ms';
 import type { LockInfo } from '../api/lock-info.js';
 import { printable } from '../api/printable.js';
+import { systemClock } from '../core/toolkit/clock.js';
+import { tableLines } from './table.js';
 
 /** The maximum number of instance names in a table row. */
 const MOST_NAMES = 3;
@@ -22,6 +24,11 @@ export function rowOf(lock: LockInfo): string[] {
     String(waiters ?? UNKNOWN),
     String(fencingToken ?? UNKNOWN),
   ];
+}
+
+/** All details of a lock, one a line. */
+export function detailsText(lock: LockInfo): string {
+  return `${tableLines(detailsOf(lock, systemClock.wallTime())).join('\n')}\n`;
 }
 
 /** All details of a lock, as name-value pairs. */

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { safeText } from '../api/cause.js';
 import { LockCapacityError, LockError, LockUnavailableError } from '../api/errors.js';
-import { type Arguments, readArguments } from './arguments.js';
+import { readArguments } from './arguments.js';
 import { lookInWorkingDirectory } from './client-libraries.js';
 import type { Command } from './command.js';
 import { doctor } from './commands/doctor.js';
@@ -65,15 +65,14 @@ async function runCommand(
   }
   let namespace: Namespace | undefined;
   try {
-    return await command.run({ args, terminal, open: async () => (namespace = await openNamed(args, terminal)) });
+    const open = async () => {
+      lookInWorkingDirectory();
+      return (namespace = await openBackend(sourceOf(args, process.env), args.namespace, terminal));
+    };
+    return await command.run({ args, terminal, open });
   } finally {
     await namespace?.backend.close();
   }
-}
-
-function openNamed(args: Arguments, terminal: Terminal): Promise<Namespace> {
-  lookInWorkingDirectory();
-  return openBackend(sourceOf(args, process.env), args.namespace, terminal);
 }
 
 /** package.json is two folders up from both dist/esm and lib/cli. */

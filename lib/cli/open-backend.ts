@@ -33,7 +33,8 @@ export async function openBackend(
   namespace: string | undefined,
   logger: LockLogger,
 ): Promise<Namespace> {
-  const { provider, namespace: own } = source.kind === 'config' ? await fromFile(source.file) : ofServer(source);
+  const { provider, namespace: own } =
+    source.kind === 'config' ? await fromFile(source.file) : { provider: ofServer(source) };
   if (provider.members) {
     throw new UsageError(
       `${provider.constructor.name} combines the providers ${provider.members.join(', ')}, so this command would affect its decisions. Export one of these providers instead.`,
@@ -62,16 +63,10 @@ export async function openBackend(
   return { name: manager.namespace, provider: provider.constructor.name, backend };
 }
 
-function ofServer({ kind, url, table }: Exclude<Source, { kind: 'config' }>): Configuration {
-  switch (kind) {
-    case 'redis':
-      return { provider: new RedisLockProvider({ url }) };
-    case 'zookeeper':
-      return { provider: new ZooKeeperLockProvider({ connectString: url.replace(/^zookeeper:\/\//i, '') }) };
-    case 'postgres':
-    case 'mysql':
-      return { provider: new SqlVersionLockProvider({ url, ...(table !== undefined && { table }) }) };
-  }
+function ofServer({ kind, url, table }: Exclude<Source, { kind: 'config' }>): LockProvider {
+  if (kind === 'redis') return new RedisLockProvider({ url });
+  if (kind === 'zookeeper') return new ZooKeeperLockProvider({ connectString: url.replace(/^zookeeper:\/\//i, '') });
+  return new SqlVersionLockProvider({ url, ...(table !== undefined && { table }) });
 }
 
 /** A config file's exports. */

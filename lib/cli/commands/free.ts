@@ -1,10 +1,8 @@
 import type { LockInfo } from '../../api/lock-info.js';
 import { printable } from '../../api/printable.js';
-import { systemClock } from '../../core/toolkit/clock.js';
-import { type Command, connect, forceRelease, inspect, namespaceHint } from '../command.js';
+import { type Command, connect, forceRelease, freeText, inspect } from '../command.js';
 import { ExitCode, UsageError } from '../exit-code.js';
-import { detailsOf } from '../lock-text.js';
-import { tableLines } from '../table.js';
+import { detailsText } from '../lock-text.js';
 
 export const free: Command = {
   usesServer: true,
@@ -23,10 +21,10 @@ export const free: Command = {
       return freed ? ExitCode.done : ExitCode.negative;
     };
     const name = `"${printable(key)}"`;
-    const isFree = `${name} is free in the namespace "${namespace.name}".${namespaceHint(args)}`;
+    const isFree = freeText(args, namespace);
     const was = await inspect(namespace, key);
     if (!was) return answer(null, false, isFree);
-    if (!json) await terminal.print(`${tableLines(detailsOf(was, systemClock.wallTime())).join('\n')}\n`);
+    if (!json) await terminal.print(detailsText(was));
     if (!yes) {
       if (!(await terminal.confirm(`Free ${name}? ${consequenceOf(was)} [y/N] `))) {
         return answer(was, false, 'Nothing was freed.');

@@ -1,9 +1,6 @@
-import { printable } from '../../api/printable.js';
-import { systemClock } from '../../core/toolkit/clock.js';
-import { type Command, connect, inspect as inspectKey, namespaceHint } from '../command.js';
+import { type Command, connect, freeText, inspect as inspectKey } from '../command.js';
 import { ExitCode } from '../exit-code.js';
-import { detailsOf } from '../lock-text.js';
-import { tableLines } from '../table.js';
+import { detailsText } from '../lock-text.js';
 
 export const inspect: Command = {
   usesServer: true,
@@ -15,11 +12,8 @@ export const inspect: Command = {
     const namespace = await connect(context);
     const info = await inspectKey(namespace, key);
     if (json) await terminal.printJson(info);
-    else if (info) await terminal.print(`${tableLines(detailsOf(info, systemClock.wallTime())).join('\n')}\n`);
-    else
-      await terminal.print(
-        `"${printable(key)}" is free in the namespace "${printable(namespace.name)}".${namespaceHint(args)}\n`,
-      );
+    else if (info) await terminal.print(detailsText(info));
+    else await terminal.print(`${freeText(args, namespace)}\n`);
     return info ? ExitCode.done : ExitCode.negative;
   },
 };

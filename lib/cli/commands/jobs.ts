@@ -2,7 +2,6 @@ import type { ListedJob } from '../../api/lock-info.js';
 import { printable } from '../../api/printable.js';
 import { listedJob, parseRecord } from '../../core/job-record.js';
 import { type Command, connect, namespaceHint, notOffered } from '../command.js';
-import { ExitCode } from '../exit-code.js';
 import { printListing } from '../listing.js';
 import { timeText, UNKNOWN } from '../lock-text.js';
 import type { Namespace } from '../open-backend.js';
@@ -14,12 +13,9 @@ export const jobs: Command = {
   summary: 'Lists the latest run of each job',
   details: 'A job with minHold keeps no record. Instead, inspect shows its key as retained.',
   async run(context) {
-    const { args, terminal } = context;
     const namespace = await connect(context);
-    const count = await printListing(context, jobsOf(namespace), { header: COLUMNS, cellsOf, noun: 'jobs' });
-    if (count === 0 && !args.json)
-      terminal.say(`There are no job records in the namespace "${namespace.name}".${namespaceHint(args)}`);
-    return ExitCode.done;
+    const none = () => `There are no job records in the namespace "${namespace.name}".${namespaceHint(context.args)}`;
+    return printListing(context, jobsOf(namespace), { header: COLUMNS, cellsOf, noun: 'jobs', none });
   },
 };
 

@@ -1,5 +1,4 @@
 import { type Command, connect, namespaceHint, notOffered, otherNamespacesHint } from '../command.js';
-import { ExitCode } from '../exit-code.js';
 import { printListing } from '../listing.js';
 import { COLUMNS, rowOf } from '../lock-text.js';
 
@@ -10,15 +9,14 @@ export const list: Command = {
   summary: 'Lists the keys that are held or retained',
   details: 'With a prefix, lists only the keys that start with it.',
   async run(context) {
-    const { args, terminal } = context;
+    const { args } = context;
     const namespace = await connect(context);
     const { name, backend } = namespace;
     const locks = backend.list?.({ prefix: args.subject ?? '' }) ?? notOffered(namespace, 'cannot list its locks');
-    const count = await printListing(context, locks, { header: COLUMNS, cellsOf: rowOf, noun: 'locks' });
-    if (count > 0 || args.json) return ExitCode.done;
-    if (args.subject)
-      terminal.say(`No locks with this prefix are held in the namespace "${name}".${namespaceHint(args)}`);
-    else terminal.say(`No locks are held in the namespace "${name}".${await otherNamespacesHint(args, namespace)}`);
-    return ExitCode.done;
+    const none = async () =>
+      args.subject
+        ? `No locks with this prefix are held in the namespace "${name}".${namespaceHint(args)}`
+        : `No locks are held in the namespace "${name}".${await otherNamespacesHint(args, namespace)}`;
+    return printListing(context, locks, { header: COLUMNS, cellsOf: rowOf, noun: 'locks', none });
   },
 };

@@ -1,13 +1,11 @@
 import type { FactoryProvider } from '@nestjs/common';
-import { LockBusyError } from '../api/errors.js';
 import type { Lock } from '../api/lock.js';
 import type { LockMode } from '../api/lock-mode.js';
 import type { LockDefaults, LossPolicy } from '../api/lock-options.js';
 import type { CallOptions } from '../core/acquire/lock-acquirer.js';
-import type { LockPlan } from '../core/plan/lock-plan.js';
-import { nestedOrQueued } from '../core/insight/refusals.js';
-import { excludes } from '../core/acquire/re-entry.js';
-import { nameOf } from '../core/events/subject.js';
+import { type LockPlan, subjectOf } from '../core/plan/lock-plan.js';
+import { busyError } from '../core/insight/refusals.js';
+import { excludes, heldAlready } from '../core/acquire/re-entry.js';
 import { recordText } from '../core/job-record.js';
 import { type GrantedLock, reenterableLocks, surroundingLocks } from '../core/hold/granted-lock.js';
 import { LockAdmin } from '../core/lock-admin.js';
@@ -24,15 +22,13 @@ import type {
   RecordStore,
   ReleaseOptions,
   ReleaseOutcome,
-  StoredRecord,
 } from '../api/lock-provider.js';
 import { MemoryStore } from '../providers/memory/memory-store.js';
-import { BackendInMemory } from './provider-in-memory.js';
+import { type Abilities, BackendInMemory, standInsFor } from './provider-in-memory.js';
 import { Leadership } from '../recipes/leadership.js';
 import type { Leader, LockInfo } from '../api/lock-info.js';
 import { type LockKey, normalizeKeys } from '../key/lock-key.js';
 import { LockService, type KeyContext } from '../nest/service/lock.service.js';
-import { type Abilities, capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
 
 /** The instance name of the application under test. */
@@ -138,16 +134,14 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
     const named: Exclude<typeof providers, readonly string[]> = isList(providers)
       ? Object.fromEntries(providers.map((name) => [name, {}]))
       : providers;
-    const originals = Object.entries(named).map(
-      ([name, each]) => [name, 'createBackend' in each ? each : standIn({ ...EVERYTHING, ...each })] as const,
+    const originals = Object.fromEntries(
+      Object.entries(named).map(([name, each]) => [
+        name,
+        'createBackend' in each ? each : standIn({ ...EVERYTHING, ...each }),
+      ]),
     );
-    const [[first] = []] = originals;
-    const capabilities = capabilitiesOf({
-      providers: Object.fromEntries(originals),
-      default: first,
-      clock: new FakeClock(),
-    });
-    return Object.fromEntries(Array.from(capabilities, ([name, can]) => [name, standIn(can)]));
+    const [first] = Object.keys(originals);
+    return standInsFor({ providers: originals, default: first, clock: new FakeClock() }, standIn);
   }
 
   /**
@@ -193,7 +187,7 @@ class StubManager extends LockManager {
 
   override async acquirePlanned(plan: LockPlan, key: LockKey, options?: CallOptions): Promise<GrantedLock> {
     this.#record(key, plan);
-    this.#assertNotNested(normalizeKeys(key), plan, options?.within);
+    this.#assertNotNested(key, plan, options?.within);
     return super.acquirePlanned(plan, key, options);
   }
 
@@ -201,19 +195,15 @@ class StubManager extends LockManager {
    * Rejects a call that, with a real provider, would wait for itself. The stub grants every lock, so nothing else would
    * reveal the mistake.
    */
-  #assertNotNested(keys: readonly string[], { core, settings, origin }: LockPlan, within: Lock | undefined): void {
+  #assertNotNested(keys: LockKey, plan: LockPlan, within: Lock | undefined): void {
+    const { core, settings } = plan;
     if (settings.reentrant !== 'explicit') return;
+    const outer = surroundingLocks(this);
     const entered = [within, ...reenterableLocks(this)];
-    for (const key of keys) {
-      const isAround = (lock: GrantedLock) => lock.provider === core.name && lock.keys.includes(key);
-      const around = surroundingLocks(this).filter(isAround);
-      const [holder] = around;
-      if (!holder || around.some((lock) => entered.includes(lock) || !excludes(lock.mode, settings.mode))) continue;
-      const subject = { key, provider: core.name, method: origin.method };
-      throw new LockBusyError(
-        `${nameOf(subject)} is requested in the async context of its own holder, but that lock was not passed explicitly. ${nestedOrQueued(holder.holds[0].subject)}`,
-        { ...subject, waited: settings.wait },
-      );
+    for (const key of normalizeKeys(keys)) {
+      const { around } = heldAlready(key, core.name, outer, (lock) => entered.includes(lock));
+      if (!around || !excludes(around.terms.mode, settings.mode)) continue;
+      throw busyError(subjectOf(key, plan), settings.wait, around.subject, null, null);
     }
   }
 
@@ -285,7 +275,7 @@ class StubBackend extends BackendInMemory {
     private readonly busy: ReadonlySet<string>,
     private readonly acquired: string[],
   ) {
-    super(context, new OpenStore(), capabilities, new StubRecords(busy));
+    super(context, new OpenStore(), capabilities, stubRecords(busy));
   }
 
   override acquire(request: AcquireRequest): Promise<Grant | 'busy'> {
@@ -323,20 +313,15 @@ class OpenStore extends MemoryStore {
 }
 
 /** Every run is the first, unless its key is busy, which means that another process has run it. Runs are never too early. */
-class StubRecords implements RecordStore {
-  constructor(private readonly busy: ReadonlySet<string>) {}
-
-  read(name: string): Promise<StoredRecord> {
-    return Promise.resolve({ value: this.busy.has(name) ? RUN_ELSEWHERE : null, serverTime: LAST_TIME });
-  }
-
-  replace(_name: string, _expected: string | null, next: string): Promise<StoredRecord> {
-    return Promise.resolve({ value: next, serverTime: LAST_TIME });
-  }
-
-  async *list(): AsyncGenerator<never> {
-    // The stub doesn't keep records.
-  }
+function stubRecords(busy: ReadonlySet<string>): RecordStore {
+  const stored = (value: string | null) => Promise.resolve({ value, serverTime: LAST_TIME });
+  return {
+    read: (name) => stored(busy.has(name) ? RUN_ELSEWHERE : null),
+    replace: (_name, _expected, next) => stored(next),
+    async *list() {
+      // The stub doesn't keep records.
+    },
+  };
 }
 
 const LAST_TIME = 8.64e15;

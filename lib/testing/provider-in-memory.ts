@@ -1,10 +1,25 @@
 import { LockConfigError } from '../api/errors.js';
 import type { LockInfo } from '../api/lock-info.js';
-import type { AcquireRequest, BackendContext, Grant, RecordStore } from '../api/lock-provider.js';
+import type {
+  AcquireRequest,
+  BackendContext,
+  Grant,
+  LockCapabilities,
+  LockProvider,
+  RecordStore,
+} from '../api/lock-provider.js';
+import { LockManager } from '../core/lock-manager.js';
+import type { LockManagerOptions } from '../core/lock-manager-options.js';
+import { describe } from '../core/plan/lock-plan.js';
 import { MemoryBackend } from '../providers/memory/memory-backend.js';
 import { MemoryLockProvider } from '../providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../providers/memory/memory-store.js';
-import type { Abilities } from './capabilities.js';
+
+/** What a provider can do. A stand-in refuses everything else. */
+export interface Abilities extends LockCapabilities {
+  /** The provider keeps records, so jobs can have ticks. */
+  readonly records: boolean;
+}
 
 /** In-memory locks that stand in for another provider and refuse what it cannot do. */
 export class ProviderInMemory extends MemoryLockProvider {
@@ -42,4 +57,23 @@ export class BackendInMemory extends MemoryBackend {
       'These in-memory locks replace a lock provider that does not support list(). Test without list(), or with another provider.',
     );
   }
+}
+
+/**
+ * Stand-ins for an application's providers, by name. The backends are created, as at startup, but never connected.
+ *
+ * @param standIn creates a provider that refuses what the other one refuses
+ * @throws LockConfigError for mistakes that make startup fail, such as a missing composite member
+ */
+export function standInsFor(
+  options: LockManagerOptions,
+  standIn: (abilities: Abilities) => LockProvider,
+): Readonly<Record<string, LockProvider>> {
+  const manager = new LockManager(options);
+  return Object.fromEntries(
+    manager.providerNames.map((name) => {
+      const { capabilities, records } = describe(manager.plan({ provider: name }));
+      return [name, standIn({ ...capabilities, records })];
+    }),
+  );
 }

@@ -5,9 +5,8 @@ import { flag, type OptionTable, read } from '../core/toolkit/options.js';
 import type { Lock } from '../api/lock.js';
 import { managerOptionsOf } from '../nest/module/lock-manager.factory.js';
 import { type DistributedLockModuleOptions, MODULE_OPTIONS_TOKEN } from '../nest/options/module-options.js';
-import { capabilitiesOf } from './capabilities.js';
 import { FakeClock } from './fake-clock.js';
-import { ProviderInMemory } from './provider-in-memory.js';
+import { ProviderInMemory, standInsFor } from './provider-in-memory.js';
 
 /** The faults that a test watches for. */
 export interface TestLocksOptions {
@@ -98,8 +97,7 @@ export class TestLocks {
   async #start(options: DistributedLockModuleOptions): Promise<LockManager> {
     const asked = managerOptionsOf(options);
     const { namespace, defaults, default: chosen } = asked;
-    const capabilities = capabilitiesOf({ ...asked, clock: this.clock });
-    const providers = Object.fromEntries(Array.from(capabilities, ([name, can]) => [name, new ProviderInMemory(can)]));
+    const providers = standInsFor({ ...asked, clock: this.clock }, (abilities) => new ProviderInMemory(abilities));
     const shared = { providers, namespace, clock: this.clock, default: chosen };
     const application = new TestLockManager({ ...shared, defaults });
     if (this.#detectsDeadlocks) application.order.refuseOppositeOrders();

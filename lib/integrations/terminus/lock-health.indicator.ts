@@ -3,6 +3,7 @@ import { type HealthIndicatorResult, HealthIndicatorService } from '@nestjs/term
 import type { Duration } from '../../api/duration.js';
 import { LockUnavailableError } from '../../api/errors.js';
 import { OF_LOCK } from '../../core/plan/lock-settings.js';
+import { untilAborted } from '../../core/toolkit/abort-listeners.js';
 import { duration, type OptionTable, read } from '../../core/toolkit/options.js';
 import { LockService } from '../../nest/service/lock.service.js';
 
@@ -62,11 +63,7 @@ export class LockHealthIndicator {
   /** Resolves to the reason why the provider can't grant locks, or to undefined if it can. */
   async #probe(provider: string | undefined, time: number): Promise<string | undefined> {
     const signal = AbortSignal.timeout(time);
-    const late = new Promise<'late'>((resolve) => {
-      signal.addEventListener('abort', () => {
-        resolve('late');
-      });
-    });
+    const late = untilAborted(signal).then(() => 'late' as const);
     try {
       // Runs detached so that a check inside a lock tests the backend instead of re-entering that lock.
       const lock = await this.locks.detached(() => this.locks.tryAcquire(PROBE, { provider, signal }));

@@ -81,13 +81,7 @@ export function perform(
   task: () => unknown,
   check: (result: unknown) => void,
 ): Promise<unknown> {
-  if (!run) return runGuarded(lock, task, onLost, check);
-  const checked = async (): Promise<unknown> => {
-    const result = await task();
-    check(result);
-    return result;
-  };
-  return runGuarded(lock, run.recorded(checked), onLost);
+  return runGuarded(lock, run ? run.recorded(task, check) : task, onLost, check);
 }
 
 async function beginTick(job: ScheduledJob, { method }: CallSource, isStream: boolean): Promise<CallLock> {

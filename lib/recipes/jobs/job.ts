@@ -59,10 +59,8 @@ type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 /** A run that holds its job's lock. */
 export interface Run {
   readonly lock: GrantedLock;
-  /** `undefined` for a run without a tick. */
-  readonly record: JobRecord | undefined;
-  /** Wraps the task so that its end is recorded while the lock is still held. */
-  recorded<T>(task: Task<T>): Task<T>;
+  /** Wraps the task so that its end is recorded while the lock is still held. `check` throws for a result that is a failure. */
+  recorded<T>(task: Task<T>, check?: (result: T) => void): Task<T>;
 }
 
 /** Why a tick was not started here, and the record that says so. */
@@ -176,7 +174,7 @@ export class Job {
     }
     if (found.record !== record) return found;
     if (before?.state === 'running') this.reportAbandoned(before, attempt > 1);
-    return { lock, record, recorded: (task) => this.#recorded(task, found, record) };
+    return { lock, recorded: (task, check) => this.#recorded(task, check, found, record) };
   }
 
   /** Reports a run that is recorded as running although this process holds its lock. */
@@ -190,12 +188,13 @@ export class Job {
     );
   }
 
-  #recorded<T>(task: Task<T>, seen: Seen, record: JobRecord): Task<T> {
+  #recorded<T>(task: Task<T>, check: ((result: T) => void) | undefined, seen: Seen, record: JobRecord): Task<T> {
     return async (lock) => {
       let state: JobRecord['state'] = 'failed';
       try {
         const run: CurrentRun = { key: this.key, tick: new Date(record.tick), attempt: record.attempt };
         const value = await runs.run({ run, job: this, lock }, () => task(lock));
+        check?.(value);
         state = 'ended';
         return value;
       } finally {

@@ -125,7 +125,8 @@ export class JobRecordClient {
   }
 
   #see(text: string | null): Seen {
-    if (text === null) return { text, record: undefined, impossibleTick: undefined };
+    const nothing: Seen = { text, record: undefined, impossibleTick: undefined };
+    if (text === null) return nothing;
     const parsed = parseRecord(text);
     if (parsed === 'newer') {
       throw new LockConfigError(
@@ -135,16 +136,16 @@ export class JobRecordClient {
     }
     if (parsed === 'damaged') {
       this.#warnOf(text, 'cannot be read');
-      return { text, record: undefined, impossibleTick: undefined };
+      return nothing;
     }
     if (!this.#isPossible(parsed)) {
       const ahead = Math.round((parsed.tick - this.serverTime) / 1_000);
       const tick = new Date(parsed.tick).toISOString();
       this.#warnOf(text, `is for ${tick}, ${ahead} s ahead of the server's clock: a clock is or was wrong`);
-      return { text, record: undefined, impossibleTick: parsed.tick };
+      return { ...nothing, impossibleTick: parsed.tick };
     }
     this.#learn(parsed);
-    return { text, record: parsed, impossibleTick: undefined };
+    return { ...nothing, record: parsed };
   }
 
   #warnOf(text: string, what: string): void {

@@ -121,7 +121,7 @@ export class ScheduledJob extends Job implements LocalJob {
       publishSkipped(plan, key, 'busy');
       return false;
     }
-    if (await this.#callFor({ lock, record: undefined, recorded: (task) => task })) return true;
+    if (await this.#callFor({ lock, recorded: (task) => task })) return true;
     throw new LockConfigError(`Job "${key}" was called by runNow(), ${NOT_RUN}.`, { key, provider: plan.core.name });
   }
 

@@ -146,7 +146,7 @@ describe('mistakes in locked methods', () => {
       expect.stringMatching(/Untidy\.number5: Option "onBusy" is 5, but must be 'throw', 'skip' or a function/),
       expect.stringMatching(/Untidy\.lost: Option "onLost" is 'trow', but must be 'throw' or 'ignore'/),
       expect.stringMatching(/Untidy\.around: Option "around" is 'reqest', but must be 'method' or 'request'/),
-      expect.stringMatching(/Untidy\.signal: Option "signal" is an AbortSignal, but must be a function/),
+      expect.stringMatching(/Untidy\.signal: Option "signal" is an? AbortSignal, but must be a function/),
       expect.stringMatching(/Untidy\.early: around: 'request' takes the lock before.*"signal" cannot come from them/),
       expect.stringMatching(/Untidy\.option: There is no option "ttl"/),
       expect.stringMatching(/Untidy\.rest.*'ids' is a rest parameter: write #\{args\[0\]\}/),

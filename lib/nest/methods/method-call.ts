@@ -54,10 +54,7 @@ export async function lockCall(
   const { manager } = service;
   const keys = method.key.of({ self, args, request: request?.request, context: plan.context });
   if (method.key.template === null) manager.missingValues.check(keys, method.name);
-  const signals: AbortSignal[] = [];
-  if (signal) signals.push(signal);
-  if (plan.signal) signals.push(...signalOf(plan, call));
-  if (request?.answered) signals.push(request.answered);
+  const signals = [signal, signalOf(plan, call), request?.answered].filter((each) => each !== undefined);
   try {
     const lock =
       signals.length > 1
@@ -96,10 +93,9 @@ async function beginTick(job: ScheduledJob, { method }: CallSource, isStream: bo
 }
 
 /** The caller's signal, if the call has one. @throws LockConfigError for any other value */
-function signalOf(plan: MethodPlan, { method, self, args }: CallSource): AbortSignal[] {
+function signalOf(plan: MethodPlan, { method, self, args }: CallSource): AbortSignal | undefined {
   const signal: unknown = plan.signal?.apply(self as never, args as never[]);
-  if (signal === undefined) return [];
-  if (signal instanceof AbortSignal) return [signal];
+  if (signal === undefined || signal instanceof AbortSignal) return signal;
   throw new LockConfigError(
     `Option "signal" of ${method.name} returned ${signal === null ? 'null' : `a ${typeof signal}`}, but must return an AbortSignal, or undefined if the call has none.`,
   );

@@ -33,7 +33,7 @@ export function reportBoot(
       for (const warning of method.key.warnings) warnings.add(warning);
       if (isScheduled(method) && !plan.job && each.lock.minHold === 0) warnings.add(runsTwice(each));
     }
-    const missing = missingValueIn(each.lock.template?.split(', ') ?? []);
+    const missing = missingValueIn(method.key.templates);
     if (missing) warnings.add(hasNoValue(each, missing));
   }
   rows.sort(([a = ''], [b = '']) => a.localeCompare(b));

@@ -79,23 +79,16 @@ function keep(stream: RequestStream): void {
   let isSubscribed = false;
   const replayed = new Observable((subscriber) => {
     // Messages arrive outside the async context of their call, which contains its lock and request.
-    const here = new AsyncResource('RequestStream');
     const subscription = live.subscribe({
-      next: (message) => {
-        here.runInAsyncScope(() => {
-          subscriber.next(message);
-        });
-      },
-      error: (error: unknown) => {
-        here.runInAsyncScope(() => {
-          subscriber.error(error);
-        });
-      },
-      complete: () => {
-        here.runInAsyncScope(() => {
-          subscriber.complete();
-        });
-      },
+      next: AsyncResource.bind((message: unknown) => {
+        subscriber.next(message);
+      }),
+      error: AsyncResource.bind((error: unknown) => {
+        subscriber.error(error);
+      }),
+      complete: AsyncResource.bind(() => {
+        subscriber.complete();
+      }),
     });
     if (!isSubscribed) {
       isSubscribed = true;

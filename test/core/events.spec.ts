@@ -290,6 +290,21 @@ describe('what a listener does in the middle of a call', () => {
     expect((waiting.error as Error).message).toBe('with the lock');
     expect(locks.admin.waiting()).toEqual([]);
   });
+
+  it('sends no request again whose last caller it takes out when that request has failed', async () => {
+    const { locks, clock, provider, silent } = await started();
+    const controller = new AbortController();
+    locks.events.on('unavailable', () => controller.abort(new Error('not during an outage')));
+    silent();
+    const waiting = watch(locks.acquire('a', { wait: Infinity, signal: controller.signal }));
+    await clock.advance(0);
+    provider.asks[0]?.fail(new LockUnavailableError('down'));
+    await clock.advance(0);
+    expect((waiting.error as Error).message).toBe('not during an outage');
+    await clock.advance(120_000);
+    expect(provider.order).toEqual(['acquire a', 'release a']);
+    expect(clock.pendingTimers).toBe(0);
+  });
 });
 
 describe('a lock that is entered again while the outer one ends', () => {

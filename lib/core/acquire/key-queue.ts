@@ -167,6 +167,8 @@ export class KeyQueue {
   }
 
   onChange(request: KeyRequest, change: RequestChange): void {
+    // A listener may have ended the request in the meantime.
+    if (request !== this.#request) return;
     switch (change.to) {
       case 'queued':
         this.#turn.end();

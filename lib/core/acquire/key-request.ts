@@ -287,8 +287,9 @@ export class KeyRequest implements AcquireRequest {
     // No command is in flight now, so `releaseUnused` depends only on whether one may have arrived.
     this.#become(NEW);
     if (!isEarly && isRetryable(error)) {
-      this.queue.core.reachability.failed(error);
       this.pause(this.#rounds, error);
+      // Reported once the next attempt is scheduled: a listener may cancel the last waiter, which ends this request.
+      this.queue.core.reachability.failed(error);
       this.queue.onChange(this, { to: 'repeated' });
       return;
     }

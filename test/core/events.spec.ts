@@ -2,7 +2,8 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { LockEventPublisher } from '../../lib/core/events/publisher.js';
 import { deferred, startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
-import { LockUnavailableError } from '../../lib/api/errors.js';
+import { LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
+import type { Lock } from '../../lib/api/lock.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
 
 const OF_A = { key: 'a', provider: 'main', mode: 'exclusive', method: null, template: null };
@@ -289,6 +290,23 @@ describe('what a listener does in the middle of a call', () => {
     await clock.advance(0);
     expect((waiting.error as Error).message).toBe('with the lock');
     expect(locks.admin.waiting()).toEqual([]);
+  });
+
+  it('lets no more readers in by a lock that it takes away from the first', async () => {
+    const { locks, clock, provider, silent } = await started();
+    silent();
+    locks.events.once('acquired', () => provider.revoke(provider.asks[0]?.input.id ?? ''));
+    const held: boolean[] = [];
+    const read = (lock: Lock) => void held.push(lock.isHeld());
+    const [first, second] = [1, 2].map(() => watch(locks.withLock('a', read, { mode: 'shared' })));
+    await clock.advance(0);
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    provider.asks[1]?.grant();
+    await clock.advance(0);
+    expect(first?.error).toBeInstanceOf(LockLostError);
+    expect(second?.state).toBe('fulfilled');
+    expect(held).toEqual([true]);
   });
 
   it('sends no request again whose last caller it takes out when that request has failed', async () => {

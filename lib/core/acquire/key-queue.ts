@@ -201,7 +201,7 @@ export class KeyQueue {
     this.#advance();
   }
 
-  /** Lets the head in, and any readers directly behind it. */
+  /** Lets the head in, and any readers directly behind it, unless a listener has meanwhile ended the grant. */
   #letInUnder(grant: HeldGrant): void {
     const now = grant.grantedAt;
     this.#held.add(grant);
@@ -210,7 +210,7 @@ export class KeyQueue {
     while (next !== undefined) {
       this.#letIn(next, grant, now);
       next = this.#waiters.head;
-      if (grant.request.mode !== 'shared' || next === undefined || !grant.request.fits(next)) return;
+      if (!grant.isHeld || grant.request.mode !== 'shared' || next === undefined || !grant.request.fits(next)) return;
     }
   }
 

@@ -2,6 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { LockDeadlockError, LockLostError, LockBusyError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { deferred, BACKENDS, startManager, watch } from './manager-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 
 describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
@@ -344,6 +345,33 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     await expect(locks.acquire('b', { within: b })).rejects.toBeInstanceOf(LockLostError);
   });
 });
+
+it.each([true, false])(
+  'ends as its outer task did (failed: %s), not as an inner one that outlives it',
+  async (failed) => {
+    const provider = ScriptedProvider.obliging();
+    const released: boolean[] = [];
+    provider.onRelease = (_, options) => {
+      released.push(options.failed);
+      return 'released';
+    };
+    const { locks } = await startManager({ provider });
+    const gate = deferred();
+    let inner: Promise<void> = Promise.resolve();
+    const outer = watch(
+      locks.withLock('a', async (lock) => {
+        inner = locks.withLock('a', () => gate.promise, { within: lock });
+        if (failed) await Promise.all([inner, Promise.reject(new Error('failed'))]);
+      }),
+    );
+    await outer.promise.catch(() => undefined);
+    expect(outer.state).toBe(failed ? 'rejected' : 'fulfilled');
+    if (failed) gate.resolve();
+    else gate.reject(new Error('inner'));
+    await inner.catch(() => undefined);
+    expect(released).toEqual([failed]);
+  },
+);
 
 it('is entered by its context where the module says so', async () => {
   const { locks } = await startManager({ defaults: { reentrant: true } });

@@ -37,6 +37,8 @@ export class Holder {
   #entries = 1;
   /** The first entry's lock. */
   #acquiredBy: object | undefined;
+  /** Whether the first entry's task failed. Set if nested entries outlive it. */
+  #hasFirstFailed: boolean | undefined;
   #listeners: Set<LossListener> | undefined;
   #lostError: LockLostError | undefined;
   #releaseError: LockLostError | undefined;
@@ -188,7 +190,7 @@ export class Holder {
   /**
    * Ends one entry; the last one also ends the hold. Resolves to the return value of `answer`, which is called in the tick in which the result arrives.
    *
-   * @param failed whether the task failed, in which case a row lock's transaction is rolled back
+   * @param failed whether the task failed. If the first entry's did, a row lock's transaction is rolled back
    * @param lock the lock of this entry, if the user already has one
    */
   release<R>(failed: boolean, lock: object | undefined, answer: (result: ReleaseResult) => R): Promise<R> {
@@ -198,15 +200,17 @@ export class Holder {
     this.#entries -= 1;
     if (!this.#isHolding) return Promise.resolve(answer('lost'));
     if (this.#entries > 0) {
+      if (lock === this.#acquiredBy) this.#hasFirstFailed = failed;
       // After a failure, nested calls often keep running, such as other branches of a Promise.all or a handler whose request timed out.
       if (lock === this.#acquiredBy && !failed) observer.ended(this, 'nested');
       return Promise.resolve(answer('nested'));
     }
     this.#isHolding = false;
     this.#listeners = undefined;
-    return this.grant.queue.release(this, failed, now, (outcome) => {
+    const hasFailed = this.#hasFirstFailed ?? failed;
+    return this.grant.queue.release(this, hasFailed, now, (outcome) => {
       holders.done();
-      return answer(this.#released(outcome, failed));
+      return answer(this.#released(outcome, hasFailed));
     });
   }
 

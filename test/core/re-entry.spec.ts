@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { LockDeadlockError, LockLostError, LockBusyError } from '../../lib/api/errors.js';
+import { LockDeadlockError, LockLostError, LockBusyError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { deferred, BACKENDS, startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
@@ -372,6 +372,28 @@ it.each([true, false])(
     expect(released).toEqual([failed]);
   },
 );
+
+it('is entered after the machine was suspended only when the backend has confirmed it', async () => {
+  const provider = ScriptedProvider.obliging();
+  const { locks, clock } = await startManager({ provider });
+  const outer = await locks.acquire('a');
+  provider.onRenew = undefined;
+  clock.suspend(60_000);
+  const held: boolean[] = [];
+  const enter = () => watch(locks.withLock('a', (lock) => void held.push(lock.isHeld()), { within: outer }));
+  const entering = enter();
+  await clock.advance(0);
+  expect(held).toEqual([]);
+  for (const renewal of provider.renewals.splice(0)) renewal.answer('unknown');
+  await clock.advance(0);
+  expect(entering.error).toBeInstanceOf(LockUnavailableError);
+  enter();
+  await clock.advance(0);
+  for (const renewal of provider.renewals) renewal.answer(provider.acknowledge(renewal.input));
+  await clock.advance(0);
+  expect(held).toEqual([true]);
+  expect(await outer.release()).toBe('released');
+});
 
 it('is entered by its context where the module says so', async () => {
   const { locks } = await startManager({ defaults: { reentrant: true } });

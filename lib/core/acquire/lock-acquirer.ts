@@ -110,7 +110,7 @@ export class LockAcquirer {
       const mayEnter = (lock: GrantedLock) => reentrant === true || lock === within || reenterable.includes(lock);
       const held = heldAlready(key, core.name, outer, mayEnter);
       const now = this.clock.now();
-      if (held.same) return Promise.resolve(reEnter(held.same, subject, settings.limited, now));
+      if (held.same) return this.#verified(reEnter(held.same, subject, settings.limited, now));
       held.around?.expire(now);
       if (held.around?.isValid(now) && excludes(held.around.terms.mode, settings.mode)) {
         around = held.around;
@@ -126,9 +126,19 @@ export class LockAcquirer {
     return traced === undefined ? waiter.acquire() : traced(waiter.subject, signal, (trace) => waiter.acquire(trace));
   }
 
+  /** A re-entered hold, once it is verified. */
+  async #verified(hold: Holder): Promise<Holder> {
+    try {
+      await this.#verify([hold]);
+      return hold;
+    } catch (error) {
+      return releaseAll([hold], error);
+    }
+  }
+
   /**
    * Verifies with the backend that all keys are still held, if the machine may have been suspended during the wait for
-   * the last key. Repeats the check if the process may have been suspended in the meantime.
+   * the last key or since a re-entered key was granted. Repeats the check if the process may have been suspended in the meantime.
    */
   async #verify(holds: readonly Holder[]): Promise<void> {
     for (;;) {

@@ -8,6 +8,7 @@ import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provi
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { deferred, type Outcome, startManager, watch } from './manager-rig.js';
+import { ScriptedProvider } from './scripted-provider.js';
 
 const WAIT = { wait: 30_000 };
 
@@ -606,4 +607,28 @@ describe('a board', () => {
     expect([first.state, second.state].sort()).toEqual(['fulfilled', 'rejected']);
     await others.release();
   });
+});
+
+it('a wait that a listener ends as soon as it has begun is published by nobody', async () => {
+  const published: (string | null)[] = [];
+  const waits: WaitBoard = {
+    serverTime: () => Promise.resolve(1_000),
+    publish: (text) => Promise.resolve(void published.push(text)),
+    read: () => Promise.resolve(null),
+    holders: () => Promise.resolve([]),
+  };
+  const provider = Object.assign(ScriptedProvider.obliging(), { waits });
+  const { locks, clock } = await startManager({ provider });
+  await locks.withLock('a', async () => {
+    provider.onAcquire = undefined;
+    const controller = new AbortController();
+    locks.events.once('waiting', () => controller.abort(new Error('not wanted')));
+    const waiting = watch(locks.acquire('b', { ...WAIT, signal: controller.signal }));
+    await clock.advance(0);
+    provider.queue(provider.asks[0]?.input.id ?? '');
+    await longEnough(clock);
+    expect((waiting.error as Error).message).toBe('not wanted');
+  });
+  expect(published).toEqual([]);
+  expect(clock.pendingTimers).toBe(0);
 });

@@ -103,8 +103,9 @@ export class LockInsight implements LockObserver {
     if (instead === undefined && notes.firstSeen === undefined) notes.firstSeen = blockingHolder(waiter, this.core);
     if (notes.isReported) return;
     notes.isReported = true;
-    if (events.has('waiting')) events.publish('waiting', waiter.subject);
+    // Before the event, because a listener may end the wait.
     this.#watchForDeadlock(waiter);
+    if (events.has('waiting')) events.publish('waiting', waiter.subject);
   }
 
   #watchForDeadlock(waiter: Waiter): void {

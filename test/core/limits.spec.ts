@@ -1,7 +1,7 @@
 import { LockBusyError, LockConfigError, LockDeadlockError } from '../../lib/api/errors.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
-import { deferred, BACKENDS, startManager, watch } from './manager-rig.js';
+import { deferred, BACKENDS, type Outcome, startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
@@ -162,3 +162,26 @@ it('a provider without limits refuses them', async () => {
   const { locks } = await startManager({ provider: new ScriptedProvider() });
   await expect(locks.acquire('report', { limit: 2 })).rejects.toThrow('Lock provider "main" cannot enforce "limit"');
 });
+
+it.each([true, false])(
+  'thousands that run out together end one by one, whatever a listener of that acquires (fair: %s)',
+  async (fair) => {
+    const provider = ScriptedProvider.obliging({ limits: true, fair });
+    const { locks, clock } = await startManager({ provider });
+    const limited = { limit: 9_000, lease: 10_000 };
+    const all = await Promise.all(Array.from({ length: 3_000 }, () => locks.acquire('report', limited)));
+    provider.onAcquire = undefined;
+    const waiting = watch(locks.acquire('report', limited));
+    const again: Outcome<unknown>[] = [];
+    locks.events.on('lost', () => void again.push(watch(locks.tryAcquire('report', limited))));
+    await clock.advance(0);
+    provider.onAcquire = (_, grant) => grant();
+    clock.block(20_000);
+    await clock.advance(10);
+    provider.asks.at(-1)?.grant();
+    await clock.advance(2_000);
+    expect(all.filter((lock) => lock.isHeld())).toEqual([]);
+    expect([again.length, new Set(again.map(({ state }) => state))]).toEqual([3_000, new Set(['fulfilled'])]);
+    expect(waiting.state).not.toBe('pending');
+  },
+);

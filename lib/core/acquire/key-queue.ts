@@ -244,21 +244,23 @@ export class KeyQueue {
     return Promise.resolve(answer('released'));
   }
 
-  /** Ends a grant as lost. */
-  lose(grant: HeldGrant, reason: LossReason, cause: unknown): void {
-    const { holders } = grant;
-    grant.end();
-    // Before any listener runs, mark all holders as lost and send the release: a listener may release another reader or request the key again.
-    for (const holder of holders) holder.lose(reason, cause);
-    void this.#sendRelease(grant, true, this.core.clock.now(), identity);
-    for (const holder of holders) holder.onLost();
+  /** Ends grants as lost. */
+  lose(grants: readonly HeldGrant[], reason: LossReason, cause?: unknown): void {
+    const lost = grants.flatMap(({ holders }) => holders);
+    // Before any listener runs, mark all holders as lost and send the releases: a listener may release another reader or request the key again.
+    for (const grant of grants) grant.end();
+    for (const holder of lost) holder.lose(reason, cause);
+    const now = this.core.clock.now();
+    for (const grant of grants) void this.#sendRelease(grant, true, now, identity);
+    for (const holder of lost) holder.onLost();
   }
 
-  /** Ends expired grants. This runs the user's listeners, which may change anything. */
+  /** Ends expired grants, all together because there may be thousands. This runs the user's listeners, which may change anything. */
   expireHeld(): void {
     if (this.#held.size === 0) return;
     const now = this.core.clock.now();
-    for (const grant of this.#held.values()) grant.expire(now);
+    const expired = this.#held.values().filter((grant) => grant.hasExpired(now));
+    if (expired.length > 0) this.lose(expired, 'expired');
   }
 
   #sendRelease<R>(grant: HeldGrant, failed: boolean, now: number, answer: OnReleased<R>): Promise<R> {

@@ -179,9 +179,14 @@ export class HeldGrant implements DenseSetItem {
     return outcome;
   }
 
+  /** Whether the lease has expired and the grant has not ended yet. */
+  hasExpired(now: number): boolean {
+    return this.#isHeld && now >= this.lease.validUntil;
+  }
+
   /** Ends the grant as lost if its lease has expired. */
   expire(now: number): void {
-    if (this.#isHeld && now >= this.lease.validUntil) this.lose('expired');
+    if (this.hasExpired(now)) this.lose('expired');
   }
 
   /** Ends each holder that has reached its `maxHold`, and the whole grant if its lease has expired. */
@@ -195,7 +200,7 @@ export class HeldGrant implements DenseSetItem {
 
   /** Ends the grant as lost, unless it has already ended. */
   lose(reason: LossReason, cause?: unknown): void {
-    if (this.#isHeld) this.queue.lose(this, reason, cause);
+    if (this.#isHeld) this.queue.lose([this], reason, cause);
   }
 
   end(): void {

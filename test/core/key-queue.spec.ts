@@ -655,6 +655,16 @@ describe('the request of a process', () => {
     expect(provider.asks).toHaveLength(1);
   });
 
+  it('is not made for thousands of such attempts, which are refused one after the other', async () => {
+    const reader = watch(locks.acquire('a', SHARED));
+    const writing = Array.from({ length: 9_000 }, () => watch(locks.tryAcquire('a')));
+    provider.asks[0]?.grant();
+    await clock.advance(0);
+    expect(reader.value?.isHeld()).toBe(true);
+    expect(new Set(writing.map(({ value }) => value))).toEqual(new Set([null]));
+    expect(locks.admin.waiting()).toEqual([]);
+  });
+
   it('that is refused by name after its caller has left is made again for the next, who is not refused for it', async () => {
     const leaving = new AbortController();
     watch(locks.acquire('a', { wait: 500, signal: leaving.signal }));

@@ -286,8 +286,9 @@ export class KeyQueue {
     this.#requestForHead();
   }
 
-  /** Requests the key for the oldest waiter, unless this process holds it exclusively. */
+  /** Requests the key for the oldest waiter, unless this process holds it exclusively. First refuses late waiters that it can't serve. */
   #requestForHead(): void {
+    this.#refuseBlockedHeads();
     const head = this.#waiters.head;
     const request = this.#request;
     if (request !== undefined) {
@@ -301,10 +302,16 @@ export class KeyQueue {
     if (head === undefined) {
       if (this.#held.size === 0) this.onEmpty(this);
     } else if (this.#holdsInMode((mode) => mode === 'exclusive')) this.#refuseLate();
-    else if (head.isLate && this.#isBlockedHere(head)) {
+    else this.#newRequest(head).send();
+  }
+
+  /** Not recursive, because thousands may have been waiting for one response. */
+  #refuseBlockedHeads(): void {
+    let { head } = this.#waiters;
+    while (head?.isLate && this.#isBlockedHere(head)) {
       this.#refuse(head, BUSY);
-      this.#advance();
-    } else this.#newRequest(head).send();
+      head = this.#waiters.head;
+    }
   }
 
   #newRequest(head: Waiter): KeyRequest {

@@ -262,6 +262,19 @@ describe('what a listener does in the middle of a call', () => {
     expect(waiting.error).toBeInstanceOf(LockUnavailableError);
   });
 
+  it('that a trace calls leaves the caller in such a queue, too', async () => {
+    const { locks, silent } = await started();
+    const other = await locks.acquire('b');
+    await (await locks.acquire('a')).release();
+    silent();
+    // Two queues become empty, so that the first is removed, after the call has begun and before it waits.
+    const onStart = () => void other.release();
+    subscribe('tracing:nestjs-distributed-lock:acquire:start', onStart);
+    watch(locks.acquire('a', { wait: Infinity }));
+    unsubscribe('tracing:nestjs-distributed-lock:acquire:start', onStart);
+    expect(locks.admin.waiting().map(({ key }) => key)).toEqual(['a']);
+  });
+
   it('leaves no timer of a caller that it sends away', async () => {
     const { locks, clock, silent } = await started();
     silent();

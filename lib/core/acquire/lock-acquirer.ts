@@ -1,6 +1,7 @@
 import { LockConfigError } from '../../api/errors.js';
 import type { Clock } from '../../api/clock.js';
 import type { LockOptions } from '../../api/lock-options.js';
+import type { AcquireTrace } from '../../api/lock-traces.js';
 import { nameOf } from '../events/subject.js';
 import { lostDuringWait, lostError } from '../hold/lost-error.js';
 import type { Holder } from '../hold/holder.js';
@@ -119,11 +120,12 @@ export class LockAcquirer {
       otherKeysHeld += held.keys;
     }
     if (chain) return chain.acquire(key, otherKeysHeld, outer, around);
-    const queue = core.queues.of(key, otherKeysHeld);
     const heldLocks = outer.length > 0 ? { outer, around, acquired: NONE } : undefined;
-    const waiter = new Waiter(queue, plan, startedAt, startedAt, signal, heldLocks);
+    // Gets the queue last, because a subscriber of the trace may empty it and others, which removes it.
+    const request = (trace?: AcquireTrace) =>
+      new Waiter(core.queues.of(key, otherKeysHeld), plan, startedAt, startedAt, signal, heldLocks).acquire(trace);
     const { traced } = core.observer;
-    return traced === undefined ? waiter.acquire() : traced(waiter.subject, signal, (trace) => waiter.acquire(trace));
+    return traced === undefined ? request() : traced(subjectOf(key, plan), signal, request);
   }
 
   /** A re-entered hold, once it is verified. */

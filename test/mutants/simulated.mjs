@@ -410,8 +410,8 @@ export const SIMULATED = [
   {
     id: 'writers-enter-together',
     file: `${ACQUIRE}/key-queue.ts`,
-    from: "if (grant.request.mode !== 'shared' || next === undefined",
-    to: 'if (next === undefined',
+    from: "|| grant.request.mode !== 'shared' || next === undefined",
+    to: '|| next === undefined',
     breaks: 'all waiters of a process enter with one exclusive grant',
     seed: 4,
   },
@@ -428,7 +428,7 @@ export const SIMULATED = [
   {
     id: 'loss-not-reported',
     file: `${ACQUIRE}/key-queue.ts`,
-    from: '    for (const holder of holders) holder.onLost();\n',
+    from: '    for (const holder of lost) holder.onLost();\n',
     to: '',
     breaks: 'the signal of a lost lock does not abort',
     seed: 2,

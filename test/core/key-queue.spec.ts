@@ -1,4 +1,3 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
 import { jest } from '@jest/globals';
 import type { LockEventName } from '../../lib/api/lock-events.js';
 import type { FakeClock } from '../../lib/testing/fake-clock.js';
@@ -79,15 +78,6 @@ describe('the queue of a key', () => {
     expect(provider.asks).toHaveLength(3);
   });
 
-  it('lets a waiter in the middle leave at once, without a word to the backend', async () => {
-    watch(locks.acquire('a'));
-    queued();
-    const short = watch(locks.acquire('a', { wait: 100 }));
-    await clock.advance(100);
-    expect(short.error).toBeInstanceOf(LockBusyError);
-    expect(provider.order).toEqual(['acquire a']);
-  });
-
   it('does not wait for a head whose ask is never answered', async () => {
     const head = watch(locks.acquire('a', { wait: 0 }));
     const next = watch(locks.acquire('a', { wait: 10_000 }));
@@ -99,19 +89,6 @@ describe('the queue of a key', () => {
     await clock.advance(0);
     expect([next.state, last.state]).toEqual(['fulfilled', 'pending']);
     expect(provider.order).toEqual(['acquire a']);
-  });
-
-  it('does not call a lock busy that nobody could be asked about, and asks one at a time', async () => {
-    const down = () => new Promise<never>((_, reject) => clock.setTimer(() => reject(new Error('down')), 100));
-    provider.onAcquire = down;
-    const line = Array.from({ length: 20 }, () => watch(locks.acquire('a', { wait: 1_000 })));
-    const late = watch(locks.tryAcquire('a'));
-    await clock.advance(500);
-    const trying = watch(locks.tryAcquire('a'));
-    await clock.advance(1_500);
-    for (const { error } of [...line, late, trying]) expect(error).toBeInstanceOf(LockUnavailableError);
-    // One at a time, however long the line.
-    expect(provider.order.filter((call) => call === 'acquire a').length).toBeLessThanOrEqual(20);
   });
 
   it('is busy again, not down, once the backend has queued somebody', async () => {
@@ -128,19 +105,6 @@ describe('the queue of a key', () => {
       expect.any(LockBusyError),
       expect.any(LockBusyError),
     ]);
-  });
-
-  it('keeps the place of a head that was not answered: what it left in the backend would bar the others, and they it', async () => {
-    const head = watch(locks.acquire('a', { wait: 10_000 }));
-    const next = watch(locks.acquire('a', { wait: 10_000 }));
-    provider.asks[0]?.fail(new Error('reply lost'));
-    await clock.advance(100);
-    const holders = provider.asks.map(({ input }) => input.id);
-    expect(holders).toEqual([holders[0], holders[0]]);
-    provider.asks[1]?.grant();
-    await clock.advance(0);
-    expect([head.state, next.state]).toEqual(['fulfilled', 'pending']);
-    expect(provider.asks).toHaveLength(2);
   });
 
   it('repeats the request of a head that has left without an answer for the next, under the same id', async () => {
@@ -529,7 +493,7 @@ describe('an outage under a crowd', () => {
     expect(names().filter((name) => name === 'unavailable')).toHaveLength(1);
     expect(log).toEqual(['Lock provider "main" is not responding: down']);
     await clock.advance(70_000);
-    expect(crowd.every(({ state }) => state === 'rejected')).toBe(true);
+    for (const { error } of crowd) expect(error).toBeInstanceOf(LockUnavailableError);
   });
 
   it('goes on after a backend that throws instead of rejecting', async () => {
@@ -688,16 +652,6 @@ describe('the request of a process', () => {
     expect(caller.error).toBeInstanceOf(LockCapacityError);
     expect(clock.pendingTimers).toBe(0);
   });
-
-  it('runs in the async context of no caller', async () => {
-    const store = new AsyncLocalStorage<string>();
-    const seen: (string | undefined)[] = [];
-    provider.onAcquire = () => void seen.push(store.getStore());
-    watch(store.run('caller', () => locks.acquire('a')));
-    provider.asks[0]?.fail(new Error('a moment'));
-    await clock.advance(100);
-    expect(seen).toEqual([undefined, undefined]);
-  });
 });
 
 describe('a process whose callers keep coming to a backend that is polled', () => {
@@ -736,12 +690,6 @@ describe('a caller whose wait is over', () => {
     expect(provider.order.filter((call) => call === 'acquire a').length).toBeLessThan(10);
   });
 
-  it('is not busy behind a request that is never answered', async () => {
-    const crowd = Array.from({ length: 100 }, () => watch(locks.acquire('a', { wait: 0 })));
-    await clock.advance(1_000);
-    for (const { error } of crowd) expect(error).toMatchObject({ code: 'LOCK_UNAVAILABLE' });
-  });
-
   it('is busy behind a request that was queued long before', async () => {
     watch(locks.acquire('a', { wait: Infinity }));
     queued();
@@ -778,15 +726,6 @@ describe('a caller whose wait is over', () => {
     await clock.advance(200);
     expect(waiting.error).toBeInstanceOf(LockBusyError);
     expect(provider.order.filter((call) => call === 'acquire a')).toHaveLength(1);
-  });
-
-  it('waits for the answer in flight, and enters by it', async () => {
-    const waiting = watch(locks.acquire('a', { wait: 3_000 }));
-    await clock.advance(3_500);
-    expect(waiting.state).toBe('pending');
-    provider.asks[0]?.grant();
-    await clock.advance(0);
-    expect(waiting.value?.isHeld()).toBe(true);
   });
 
   it('never comes where there is no deadline, also if its timer fires after the longest time that a timer can take', async () => {

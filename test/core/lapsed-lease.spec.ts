@@ -219,7 +219,9 @@ describe('the end of maxHold', () => {
   it('is found by the watchdog, reported and released once', async () => {
     const { locks, clock, provider, lost } = await obliging();
     const lock = await locks.acquire('a', { lease: LEASE, maxHold: 25_000 });
-    await clock.advance(25_000);
+    await clock.advance(24_999);
+    expect(lock.isHeld()).toBe(true);
+    await clock.advance(1);
     expect(lost()).toMatchObject([{ event: { reason: 'max-hold', held: 25_000 } }]);
     for (const [, ask] of QUESTIONS) expect(await ask(lock, lock.signal)).toBe(true);
     await clock.advance(LEASE);

@@ -1,55 +1,11 @@
-import { LockBusyError, LockConfigError, LockDeadlockError } from '../../lib/api/errors.js';
+import { LockConfigError, LockDeadlockError } from '../../lib/api/errors.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
-import { deferred, BACKENDS, type Outcome, startManager, watch } from './manager-rig.js';
+import { BACKENDS, type Outcome, startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
   const started = () => startManager({ provider: provide(new MemoryStore()), defaults: { reentrant: true } });
-
-  it('let at most so many tasks run at a time, in the order in which they came', async () => {
-    const { locks, clock } = await started();
-    const ends = Array.from({ length: 6 }, () => deferred());
-    const running = new Set<number>();
-    const order: number[] = [];
-    let most = 0;
-    const tasks = ends.map((end, index) =>
-      locks.withLock(
-        'report',
-        async () => {
-          order.push(index);
-          running.add(index);
-          most = Math.max(most, running.size);
-          await end.promise;
-          running.delete(index);
-        },
-        { limit: 2, wait: '1m' },
-      ),
-    );
-    for (const end of ends) {
-      await clock.advance(20);
-      expect(running.size).toBeLessThanOrEqual(2);
-      end.resolve();
-    }
-    await clock.advance(20);
-    await Promise.all(tasks);
-    expect(most).toBe(2);
-    expect(order).toEqual([0, 1, 2, 3, 4, 5]);
-  });
-
-  it('of which one is lost stay with the others', async () => {
-    const { locks, clock } = await started();
-    const kept = await locks.acquire('report', { limit: 2 });
-    const lost = await locks.acquire('report', { limit: 2, lease: 200 });
-    clock.block(200);
-    await clock.advance(0);
-    expect([kept.isHeld(), lost.isHeld(), lost.signal.aborted]).toEqual([true, false, true]);
-    expect(await lost.release()).toBe('lost');
-    const next = await locks.acquire('report', { limit: 2 });
-    expect([kept.mode, kept.isHeld(), next.isHeld()]).toEqual(['limited', true, true]);
-    // A resource that compares tokens would refuse all holders but the latest.
-    expect([kept.fencingToken, next.fencingToken]).toEqual([null, null]);
-  });
 
   it('are entered again without taking more', async () => {
     const { locks } = await started();
@@ -106,29 +62,6 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
     await locks.acquire('report', { limit: 1 });
     const busy = locks.acquire('report', { limit: 1, wait: 0 });
     await expect(busy).rejects.toThrow(/Raise "wait"/);
-  });
-
-  it('of several keys are taken all or nothing', async () => {
-    const { locks, clock } = await started();
-    await locks.acquire('b', { limit: 1 });
-    const both = watch(locks.acquire(['a', 'b'], { limit: 1, wait: 100 }));
-    await clock.advance(100);
-    expect(both.error).toBeInstanceOf(LockBusyError);
-    expect(await locks.admin.inspect('a')).toBeNull();
-  });
-
-  it('under different limits fail nowhere: the smallest applies', async () => {
-    const { locks, clock } = await started();
-    const old = await locks.acquire('report', { limit: 3 });
-    const fresh = [await locks.acquire('report', { limit: 5 }), await locks.acquire('report', { limit: 5 })];
-    const waiting = watch(locks.acquire('report', { limit: 5, wait: '1m' }));
-    await clock.advance(20);
-    expect(waiting.state).toBe('pending');
-    expect(await locks.admin.inspect('report')).toMatchObject({ limit: 3, used: 3 });
-    await old.release();
-    await clock.advance(20);
-    expect(waiting.state).toBe('fulfilled');
-    for (const lock of fresh) expect(lock.isHeld()).toBe(true);
   });
 });
 

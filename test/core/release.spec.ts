@@ -230,18 +230,6 @@ describe('minHold', () => {
       ['a', 56_040],
     ]);
   });
-
-  it('keeps a memory key from everybody until it has passed', async () => {
-    const { locks, clock } = await startManager();
-    await locks.withLock('a', () => undefined, { minHold: 1_000 });
-    expect(await locks.tryAcquire('a')).toBeNull();
-    expect(await locks.admin.inspect('a')).toMatchObject({ state: 'retained', holders: 0, expiresIn: 1_000 });
-    const waiting = watch(locks.acquire('a'));
-    await clock.advance(999);
-    expect(waiting.state).toBe('pending');
-    await clock.advance(1);
-    expect(waiting.state).toBe('fulfilled');
-  });
 });
 
 describe('a release without an answer', () => {

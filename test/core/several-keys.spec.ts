@@ -29,18 +29,6 @@ describe('several keys', () => {
     expect(releasing.value).toBe('pending');
   });
 
-  it('are all or nothing: those that were taken go back, in reverse, when one is busy', async () => {
-    const { locks, clock } = await startManager();
-    const blocker = await locks.acquire('c');
-    const waiting = watch(locks.acquire(['a', 'b', 'c'], { wait: 100 }));
-    await clock.advance(50);
-    expect(locks.admin.held()).toHaveLength(3);
-    await clock.advance(50);
-    expect(waiting.error).toBeInstanceOf(LockBusyError);
-    expect(locks.admin.held()).toMatchObject([{ key: 'c' }]);
-    await blocker.release();
-  });
-
   it('give back what they have when the backend fails, waiting for the answers side by side', async () => {
     const provider = ScriptedProvider.obliging();
     const failure = new Error('no');
@@ -56,16 +44,6 @@ describe('several keys', () => {
     for (const release of provider.releases) release.answer('released');
     await clock.advance(0);
     expect(waiting.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', key: 'c', cause: failure });
-  });
-
-  it('share one deadline', async () => {
-    const { locks, clock } = await startManager();
-    const [a] = [await locks.acquire('a'), await locks.acquire('b')];
-    const waiting = watch(locks.acquire(['a', 'b'], { wait: 100 }));
-    await clock.advance(80);
-    await a.release();
-    await clock.advance(20);
-    expect(waiting.error).toMatchObject({ code: 'LOCK_BUSY', key: 'b' });
   });
 
   it('notice an abort between two keys that need no waiting', async () => {
@@ -175,17 +153,6 @@ describe('several keys', () => {
       expect(locks.admin.held()).toMatchObject([{ key: 'a', entries: 1 }, { key: 'c' }]);
       expect(outer.isHeld()).toBe(true);
     });
-  });
-
-  it('of two callers never wait for each other', async () => {
-    const { locks, clock } = await startManager();
-    const done = [
-      ['a', 'b'],
-      ['b', 'a'],
-      ['c', 'b', 'a'],
-    ].map((keys) => watch(locks.withLock(keys, () => Promise.resolve(keys.length))));
-    await clock.advance(0);
-    expect(done.map(({ value }) => value)).toEqual([2, 2, 3]);
   });
 });
 

@@ -1,11 +1,10 @@
 import cluster from 'node:cluster';
 import type { LockMode } from '../../lib/api/lock-mode.js';
-import { LockManager } from '../../lib/core/lock-manager.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import type { StoredHold } from '../../lib/providers/memory/stored-hold.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
-import { startManager, watch } from '../core/manager-rig.js';
+import { startManager } from '../core/manager-rig.js';
 
 function setUp() {
   const clock = new FakeClock();
@@ -31,26 +30,6 @@ function setUp() {
 }
 
 describe('the store of locks', () => {
-  it('gives a key to one, or to readers', () => {
-    const { take, store } = setUp();
-    expect(take('writer')).toBeDefined();
-    expect(take('other')).toBeUndefined();
-    store.release('k', 'writer', 0);
-    expect([take('r1', 'shared'), take('r2', 'shared')].map((hold) => hold?.token)).toEqual([
-      expect.any(BigInt),
-      expect.any(BigInt),
-    ]);
-    expect(take('writer')).toBeUndefined();
-  });
-
-  it('finds the own hold of a holder that asks again, as old as it is', () => {
-    const { take, clock } = setUp();
-    const hold = take('one');
-    clock.block(400);
-    expect(take('one')).toBe(hold);
-    expect(hold?.expiresAt).toBe(1_000);
-  });
-
   it('still knows its holders after thousands of grants, when it has swept what nobody asks for', async () => {
     const { store, request, clock } = setUp();
     for (let each = 0; each < 1_500; each += 1) {
@@ -68,18 +47,6 @@ describe('the store of locks', () => {
     await clock.advance(0);
   });
 
-  it('serves its queue when a lease ends, though nobody asks', async () => {
-    const { take, wait, served, clock } = setUp();
-    take('one');
-    wait('two');
-    await clock.advance(999);
-    expect(served).toEqual([]);
-    await clock.advance(1);
-    expect(served).toEqual(['two']);
-    await clock.advance(1_000);
-    expect(clock.pendingTimers).toBe(0);
-  });
-
   it('serves its queue when a renewal has moved the end', async () => {
     const { take, wait, served, store, clock } = setUp();
     take('one');
@@ -93,18 +60,6 @@ describe('the store of locks', () => {
     expect(served).toEqual(['two']);
   });
 
-  it('does not renew what is over, parked or never was', () => {
-    const { take, store, clock } = setUp();
-    expect(store.renew('k', 'one', 1_000)).toBe(false);
-    take('one');
-    clock.block(1_000);
-    expect(store.renew('k', 'one', 1_000)).toBe(false);
-    expect(store.size).toBe(0);
-    take('two');
-    store.release('k', 'two', 500);
-    expect(store.renew('k', 'two', 1_000)).toBe(false);
-  });
-
   it('lets readers behind a writer in when the writer leaves', () => {
     const { take, wait, served } = setUp();
     take('reader', 'shared');
@@ -115,17 +70,6 @@ describe('the store of locks', () => {
     writer();
     writer();
     expect(served).toEqual(['r2', 'r3']);
-  });
-
-  it('keeps each reader for its own lease', async () => {
-    const { take, wait, served, clock } = setUp();
-    take('short', 'shared', 500);
-    take('long', 'shared', 1_500);
-    wait('writer');
-    await clock.advance(1_499);
-    expect(served).toEqual([]);
-    await clock.advance(1);
-    expect(served).toEqual(['writer']);
   });
 
   it('goes over none of the other readers when one comes or leaves', () => {
@@ -144,22 +88,6 @@ describe('the store of locks', () => {
     expect(reads).toBeLessThan(10 * readers.length);
     expect(store.report('k')?.holds.map(({ holder }) => holder)).toEqual(['writer']);
     expect(clock.pendingTimers).toBe(0);
-  });
-
-  it('ends a place in the queue by a release of its holder', async () => {
-    const { take, wait, served, store, clock } = setUp();
-    take('one');
-    wait('two');
-    wait('three');
-    expect(store.release('k', 'two', 0)).toBe(false);
-    expect(served).toEqual(['not two']);
-    expect(store.release('k', 'one', 0)).toBe(true);
-    expect(served).toEqual(['not two', 'three']);
-    expect(store.release('k', 'one', 0)).toBe(false);
-    expect(store.release('nothing', 'one', 0)).toBe(false);
-    await clock.advance(1_000);
-    expect(store.release('k', 'three', 0)).toBe(false);
-    expect([store.size, clock.pendingTimers]).toEqual([0, 0]);
   });
 
   it('retains a key for nobody: the longest time counts, and after readers it admits readers alone', async () => {
@@ -200,19 +128,6 @@ describe('the store of locks', () => {
     expect(store.report('never')).toBeUndefined();
   });
 
-  it('frees a key by force: holders are told, the queue is served', () => {
-    const { take, wait, served, lost, store } = setUp();
-    expect(store.free('k')).toBe(false);
-    take('r1', 'shared');
-    take('r2', 'shared');
-    wait('writer');
-    expect(store.free('k')).toBe(true);
-    expect([lost, served]).toEqual([['r1', 'r2'], ['writer']]);
-    store.release('k', 'writer', 1_000);
-    expect(store.free('k')).toBe(true);
-    expect(store.size).toBe(0);
-  });
-
   it('stands firm when somebody who is told of the loss takes the key at once', () => {
     const { store, request } = setUp();
     const lost = () => {
@@ -225,33 +140,12 @@ describe('the store of locks', () => {
     expect(store.tryTake('k', request('three'))).toBeUndefined();
   });
 
-  it('gives tokens that grow, over releases, force and a wall clock that is set back', () => {
-    const { take, store, clock } = setUp();
-    const tokens: bigint[] = [];
-    for (const step of [0, 60_000, -120_000, 0]) {
-      clock.stepWallTime(step);
-      tokens.push(take(`h${tokens.length}`)?.token ?? 0n);
-      store.free('k');
-    }
-    expect(tokens).toEqual([...new Set(tokens)].sort((a, b) => (a < b ? -1 : 1)));
-    expect(tokens[0]).toBe(BigInt(Date.UTC(2026, 0, 1)) * 1_000n);
-  });
-
   it('gives one token to readers who hold together', () => {
     const { take, store } = setUp();
     const [one, two] = [take('r1', 'shared'), take('r2', 'shared')];
     store.release('k', 'r1', 0);
     const three = take('r3', 'shared');
     expect(new Set([one?.token, two?.token, three?.token]).size).toBe(1);
-  });
-
-  it('lets a thousand waiters leave without a trace', () => {
-    const { take, wait, store, clock } = setUp();
-    take('one');
-    const places = Array.from({ length: 1_000 }, (_, each) => wait(`w${each}`));
-    for (const place of places) place();
-    store.release('k', 'one', 0);
-    expect([store.size, clock.pendingTimers]).toEqual([0, 0]);
   });
 });
 
@@ -267,37 +161,6 @@ it('keeps a record for 400 days after it was last written, as Redis does', async
 });
 
 describe('the memory provider', () => {
-  it('competes with another over one store, in one queue', async () => {
-    const store = new MemoryStore();
-    const one = await startManager({ provider: new MemoryLockProvider({ store }) });
-    const { clock } = one;
-    const locks = new LockManager({ providers: { main: new MemoryLockProvider({ store }) }, clock });
-    await locks.start();
-    const lock = await one.locks.acquire('a');
-    const waiting = watch(locks.acquire('a'));
-    await clock.advance(0);
-    expect(waiting.state).toBe('pending');
-    await lock.release();
-    await clock.advance(0);
-    expect(waiting.value?.fencingToken).toBeGreaterThan(lock.fencingToken ?? 0n);
-  });
-
-  it('keeps namespaces apart', async () => {
-    const store = new MemoryStore();
-    const [one, two] = await Promise.all(
-      ['one', 'two'].map((namespace) => startManager({ namespace, provider: new MemoryLockProvider({ store }) })),
-    );
-    await one?.locks.acquire('a');
-    await expect(two?.locks.acquire('a', { wait: 0 })).resolves.toBeDefined();
-    expect(store.size).toBe(2);
-  });
-
-  it('shows readers and their number', async () => {
-    const { locks } = await startManager();
-    for (let twice = 0; twice < 2; twice += 1) await locks.acquire('a', { mode: 'shared' });
-    expect(await locks.admin.inspect('a')).toMatchObject({ mode: 'shared', holders: 2, waiters: 0 });
-  });
-
   it('warns in a worker of a cluster', async () => {
     const { isWorker } = cluster;
     Object.defineProperty(cluster, 'isWorker', { value: true, configurable: true });

@@ -1,7 +1,5 @@
 import { expect, jest } from '@jest/globals';
-import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { inspect } from 'node:util';
-import type { BackendEvent } from '../../lib/api/lock-provider.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
@@ -12,7 +10,6 @@ import { makeServerClock, NO_COMPILER } from '../servers/server-clock.js';
 import { IOREDIS, NODE_REDIS } from './client-libraries.js';
 import {
   ask,
-  backendOf,
   expire,
   granted,
   RELEASE,
@@ -70,35 +67,6 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     expect(grant.validUntil).toBeGreaterThan(late.time.now());
     await late.backend.close();
   });
-
-  it('answers unknown when a release was not acknowledged, and released when it is repeated', async () => {
-    const grant = granted(await processes.shaky.backend.acquire(request('k')));
-    processes.proxy.loseReplies();
-    expect(await processes.shaky.backend.release(grant, RELEASE)).toBe('unknown');
-    expect(await processes.shaky.backend.renew(grant, 1_000)).toBe('unknown');
-    processes.proxy.passReplies();
-    await up(processes.shaky);
-    expect(await processes.shaky.backend.release(grant, RELEASE)).toBe('lost');
-    expect(await processes.steady.backend.inspect('k')).toBeNull();
-  });
-
-  it('gives up on a server that falls silent, and comes back', async () => {
-    const grant = granted(await processes.shaky.backend.acquire(request('k', { lease: 600_000 })));
-    redis.server.signal('SIGSTOP');
-    const begun = performance.now();
-    try {
-      expect(await processes.shaky.backend.renew(grant, 30_000)).toBe('unknown');
-      // The commandTimeout is 2 s. A frozen server never answers.
-      expect(performance.now() - begun).toBeLessThan(20_000);
-      await expect(processes.shaky.backend.acquire(request('other'))).rejects.toThrow(
-        /Lock "other" of provider "redis"/,
-      );
-    } finally {
-      redis.server.signal('SIGCONT');
-    }
-    await up(processes.shaky);
-    expect(await processes.shaky.backend.renew(grant, 30_000)).toMatchObject({});
-  }, 60_000);
 
   // Before the connection is given up, and after it.
   describe.each([300, 4_500])(
@@ -201,16 +169,6 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     await waitersAre(processes.steady.backend, 'k', 0);
   });
 
-  it('knows nothing of scripts that were flushed, and sends the text again', async () => {
-    const grant = granted(await processes.steady.backend.acquire(request('k')));
-    await redis.admin.script('FLUSH');
-    const others = Array.from({ length: 40 }, (_, index) =>
-      processes.steady.backend.acquire(request(`other ${index}`)),
-    );
-    expect(await processes.steady.backend.release(grant, RELEASE)).toBe('released');
-    await Promise.all(others);
-  });
-
   it('sees that FLUSHALL took its lock, and its waiters go on in the same order', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const order: number[] = [];
@@ -271,30 +229,6 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     const next = granted(await processes.shaky.backend.acquire(request('k')));
     expect(await processes.steady.backend.renew(grant, 30_000)).toBe('lost');
     expect(next.fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
-  });
-
-  it('lets a key of another type disturb nobody else', async () => {
-    await redis.admin.lpush(new KeyLayout('lock').lockOf('list'), 'x');
-    const [disturbed, ...others] = await Promise.allSettled(
-      ['list', 'k', 'l', 'm'].map((key) => processes.steady.backend.acquire(request(key))),
-    );
-    expect(disturbed).toMatchObject({ status: 'rejected', reason: expect.any(LockUnavailableError) });
-    expect(others.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'fulfilled']);
-  });
-
-  it('reports at its start that Redis cannot be reached, and goes on trying', async () => {
-    processes.proxy.refuse();
-    const events: BackendEvent[] = [];
-    const backend = backendOf(library.server(`redis://127.0.0.1:${processes.proxy.port}`), {}, events);
-    await expect(backend.connect()).rejects.toThrow(LockUnavailableError);
-    await expect(backend.acquire(request('k'))).rejects.toThrow(LockUnavailableError);
-    processes.proxy.admit();
-    await until(
-      async () => (await backend.acquire(request('k', { wait: 0 })).catch(() => 'down')) !== 'down',
-      'it is up',
-    );
-    expect(events).toEqual([{ type: 'recovered' }]);
-    await backend.close();
   });
 });
 

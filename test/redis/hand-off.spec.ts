@@ -2,9 +2,7 @@ import { expect } from '@jest/globals';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import {
   ask,
-  expire,
   granted,
-  isSettled,
   leave,
   redisForTests,
   RELEASE,
@@ -28,26 +26,6 @@ describe('the hand-off between two processes', () => {
   // Far longer than a provisional lease of 3 s, however late a test looks.
   const LONG = { lease: 600_000 };
   const NEARLY_LONG = 500_000;
-
-  it('is first come first served over both', async () => {
-    const holder = granted(await processes.steady.backend.acquire(request('k')));
-    const order: string[] = [];
-    const waiters: Promise<void>[] = [];
-    for (let index = 0; index < 12; index += 1) {
-      const { backend } = index % 3 === 0 ? processes.steady : processes.shaky;
-      waiters.push(
-        (async () => {
-          const grant = granted(await backend.acquire(request('k')));
-          order.push(String(index));
-          await backend.release(grant, RELEASE);
-        })(),
-      );
-      await waitersAre(processes.steady.backend, 'k', index + 1);
-    }
-    await processes.steady.backend.release(holder, RELEASE);
-    await Promise.all(waiters);
-    expect(order).toEqual(Array.from({ length: 12 }, (_, index) => String(index)));
-  });
 
   it('wakes the next waiter by the release, without another command', async () => {
     // Its time stands still, so it does not ask again: the message of the release wakes it, or nothing does.
@@ -155,18 +133,6 @@ describe('the hand-off between two processes', () => {
     gone.abort();
   }, 60_000);
 
-  it('leaves at once when it is aborted, and stands in no queue', async () => {
-    const holder = granted(await processes.steady.backend.acquire(request('k')));
-    const leaving = request('k');
-    const answer = processes.shaky.backend.acquire(leaving);
-    await waitersAre(processes.steady.backend, 'k', 1);
-    expect(await leave(processes.shaky.backend, leaving)).toBe('lost');
-    expect(await answer).toBe('busy');
-    await waitersAre(processes.steady.backend, 'k', 0);
-    await processes.steady.backend.release(holder, RELEASE);
-    expect(await processes.steady.backend.inspect('k')).toBeNull();
-  });
-
   it('releases what was granted to a waiter that has left', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const leaving = request('k');
@@ -184,34 +150,6 @@ describe('the hand-off between two processes', () => {
 
   describe('in shared mode', () => {
     const shared = { mode: 'shared' } as const;
-
-    it('lets readers in together, with one token', async () => {
-      const first = granted(await processes.steady.backend.acquire(request('k', shared)));
-      const second = granted(await processes.shaky.backend.acquire(request('k', shared)));
-      expect(second.fencingToken).toBe(first.fencingToken);
-      expect(await processes.steady.backend.inspect('k')).toMatchObject({ mode: 'shared', holders: 2 });
-      expect(await processes.steady.backend.acquire(request('k', { wait: 0 }))).toBe('busy');
-      expect(await processes.steady.backend.release(first, RELEASE)).toBe('released');
-      expect(await processes.shaky.backend.renew(second, 30_000)).toMatchObject({});
-      expect(await processes.shaky.backend.release(second, RELEASE)).toBe('released');
-      expect(await processes.steady.backend.inspect('k')).toBeNull();
-    });
-
-    it('does not let readers overtake a writer that waits', async () => {
-      const reader = granted(await processes.steady.backend.acquire(request('k', shared)));
-      const writer = processes.shaky.backend.acquire(request('k'));
-      await waitersAre(processes.steady.backend, 'k', 1);
-      expect(await processes.steady.backend.acquire(request('k', { ...shared, wait: 0 }))).toBe('busy');
-      const later = [processes.steady, processes.shaky].map(({ backend }) => backend.acquire(request('k', shared)));
-      await waitersAre(processes.steady.backend, 'k', 3);
-      await processes.steady.backend.release(reader, RELEASE);
-      const written = granted(await writer);
-      expect(await Promise.all(later.map(isSettled))).toEqual([false, false]);
-      await processes.shaky.backend.release(written, RELEASE);
-      const [first, second] = (await Promise.all(later)).map(granted);
-      expect(first?.fencingToken).toBe(second?.fencingToken);
-      expect(first?.fencingToken).toBeGreaterThan(written.fencingToken ?? 0n);
-    });
 
     it('lets the readers behind a writer in when it leaves', async () => {
       granted(await processes.steady.backend.acquire(request('k', shared)));
@@ -236,29 +174,6 @@ describe('the hand-off between two processes', () => {
       processes.proxy.refuse();
       granted(await reader);
     }, 60_000);
-
-    it('ends each reader with its own lease', async () => {
-      granted(await processes.steady.backend.acquire(request('k', { ...shared, lease: 200 })));
-      const longer = granted(await processes.shaky.backend.acquire(request('k', { ...shared, lease: 30_000 })));
-      await until(async () => (await processes.steady.backend.inspect('k'))?.holders === 1, 'the short lease is over');
-      await processes.shaky.backend.release(longer, RELEASE);
-      expect(await processes.steady.backend.inspect('k')).toBeNull();
-    });
-  });
-
-  it('parks a key that is released before its minHold has passed', async () => {
-    const grant = granted(await processes.steady.backend.acquire(request('k', { minHold: 600_000 })));
-    const waiter = processes.shaky.backend.acquire(request('k'));
-    await waitersAre(processes.steady.backend, 'k', 1);
-    expect(await processes.steady.backend.release(grant, { keepFor: 500_000, failed: false })).toBe('released');
-    const retained = await processes.steady.backend.inspect('k');
-    expect(retained).toMatchObject({ state: 'retained', holders: 0 });
-    expect(retained?.expiresIn).toBeGreaterThan(400_000);
-    expect(retained?.expiresIn).toBeLessThanOrEqual(500_000);
-    expect(await processes.steady.backend.renew(grant, 30_000)).toBe('lost');
-    expect(await isSettled(waiter)).toBe(false);
-    await expire(redis.admin, 'k');
-    granted(await waiter);
   });
 
   it('calls a key retained whose readers are all retained, and held while one of them holds it', async () => {
@@ -273,25 +188,6 @@ describe('the hand-off between two processes', () => {
       mode: 'shared',
       holders: 0,
     });
-  });
-
-  it('keeps the key for its minHold when the holder crashes, also if it was renewed meanwhile', async () => {
-    const grant = granted(await processes.steady.backend.acquire(request('k', { lease: 200, minHold: 600_000 })));
-    await processes.steady.backend.renew(grant, 300);
-    expect((await processes.steady.backend.inspect('k'))?.expiresIn).toBeGreaterThan(500_000);
-  });
-
-  it('frees a key by force: the next waiter gets it and the old holder has lost it', async () => {
-    const grant = granted(await processes.steady.backend.acquire(request('k')));
-    const waiter = processes.shaky.backend.acquire(request('k'));
-    await waitersAre(processes.steady.backend, 'k', 1);
-    expect(await processes.steady.backend.forceRelease('k')).toBe(true);
-    const next = granted(await waiter);
-    expect(next.fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
-    expect(await processes.steady.backend.renew(grant, 30_000)).toBe('lost');
-    expect(await processes.steady.backend.release(grant, RELEASE)).toBe('lost');
-    await processes.shaky.backend.release(next, RELEASE);
-    expect(await processes.steady.backend.forceRelease('k')).toBe(false);
   });
 
   it('asks again at the time when a retained key frees itself, not at the next second', async () => {

@@ -1,16 +1,17 @@
+import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { Redis } from 'ioredis';
 import { createCluster, createSentinel } from 'redis';
 import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { type RedisCluster, startRedisCluster } from '../servers/redis-cluster.js';
 import { type RedisSentinels, startRedisSentinels } from '../servers/redis-sentinels.js';
-import { CountingClock } from './counting-clock.js';
+import { ArmedTimers } from '../../lib/provider-kit/armed-timers.js';
 import { backendOf, granted, leave, redisForTests, RELEASE, request, startBackend, until, waitersAre } from './seam.js';
 
 describe('what is left behind', () => {
   const redis = redisForTests();
 
   it('by 10 000 attempts that were cancelled: no key, no listener, no timer', async () => {
-    const clock = new CountingClock();
+    const clock = new ArmedTimers(systemClock);
     const { backend } = await startBackend({ url: redis.server.url }, { clock });
     const holder = granted(await backend.acquire(request('k', { lease: 600_000 })));
     let listeners = 0;
@@ -40,7 +41,7 @@ describe('what is left behind', () => {
     await waitersAre(backend, 'k', 0);
     expect(await backend.release(holder, RELEASE)).toBe('released');
     expect(listeners).toBe(0);
-    await until(() => clock.armed === 0, 'no timer is set');
+    await until(() => clock.count === 0, 'no timer is set');
     await backend.close();
     // The counter stays. When a process was last seen expires by itself.
     const keys = await redis.admin.keys('*');
@@ -48,40 +49,6 @@ describe('what is left behind', () => {
     for (const key of keys.filter((name) => name.endsWith('seen')))
       expect(await redis.admin.pttl(key)).toBeGreaterThan(0);
   }, 120_000);
-
-  it('by 2 000 locks on 2 000 keys: the counter', async () => {
-    await redis.admin.flushall();
-    const { backend } = await startBackend({ url: redis.server.url });
-    const grants = await Promise.all(
-      Array.from({ length: 2_000 }, async (_, index) =>
-        granted(await backend.acquire(request(`k${index}`, { lease: 600_000 }))),
-      ),
-    );
-    expect(await redis.admin.dbsize()).toBe(2_001);
-    const renewed = await Promise.all(grants.map((grant) => backend.renew(grant, 600_000)));
-    expect(renewed.filter((outcome) => typeof outcome === 'string')).toEqual([]);
-    await Promise.all(grants.map(async (grant) => backend.release(grant, RELEASE)));
-    expect(await redis.admin.dbsize()).toBe(1);
-    await backend.close();
-  });
-
-  const connections = async () =>
-    String(await redis.admin.call('CLIENT', ['LIST']))
-      .trim()
-      .split('\n').length;
-
-  it('by a provider that was stopped: no connection, and nobody who waits for ever', async () => {
-    const before = await connections();
-    const { backend } = await startBackend({ url: redis.server.url });
-    granted(await backend.acquire(request('k')));
-    const waiter = backend.acquire(request('k'));
-    await waitersAre(backend, 'k', 1);
-    const stopped = backend.close();
-    await expect(waiter).rejects.toThrow(/stopped|did not respond/);
-    await stopped;
-    await until(async () => (await connections()) === before, 'the connections are closed');
-    await expect(backend.acquire(request('k'))).rejects.toThrow();
-  });
 });
 
 /** How long a provider has been at work when it is stopped, in ms: in the handshake, in discovery, when it is up. */
@@ -110,7 +77,7 @@ describe('a provider that is stopped at any moment leaves no connection and no t
     return lists.flatMap((list) => list.split('\n')).filter((line) => / (name=locks-test) /.test(line)).length;
   };
 
-  const clock = new CountingClock();
+  const clock = new ArmedTimers(systemClock);
 
   const name = 'locks-test';
   const sources: [string, () => RedisLockProviderOptions][] = [
@@ -141,7 +108,7 @@ describe('a provider that is stopped at any moment leaves no connection and no t
         if (moment >= 0) await new Promise((resolve) => setTimeout(resolve, moment));
         await backend.close();
         await connected;
-        await until(() => clock.armed === 0, `no timer is set, stopped after ${moment} ms`);
+        await until(() => clock.count === 0, `no timer is set, stopped after ${moment} ms`);
       }
       await until(async () => (await clients()) === 0, 'all connections are closed');
     },
@@ -157,7 +124,7 @@ describe('a provider that is stopped at any moment leaves no connection and no t
         for (const admin of admins) await admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
         await new Promise((resolve) => setTimeout(resolve, moment * 5));
         await backend.close();
-        await until(() => clock.armed === 0, `no timer is set, stopped after ${moment} ms`);
+        await until(() => clock.count === 0, `no timer is set, stopped after ${moment} ms`);
       }
       await until(async () => (await clients()) === 0, 'all connections are closed');
     },
@@ -174,7 +141,7 @@ describe('a provider that is stopped at any moment leaves no connection and no t
       await new Promise((resolve) => setTimeout(resolve, 50));
       await backend.close();
       expect(await connected).toBeInstanceOf(Error);
-      await until(() => clock.armed === 0, 'no timer is set');
+      await until(() => clock.count === 0, 'no timer is set');
     } finally {
       frozen?.signal('SIGCONT');
     }

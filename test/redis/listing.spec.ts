@@ -16,7 +16,6 @@ import {
   startBackend,
   twoProcesses,
   until,
-  untilWaiting,
 } from './seam.js';
 import type { DirectBackend } from '../direct-backend.js';
 
@@ -41,40 +40,6 @@ async function startInstance(options: Parameters<typeof startBackend>[0], digit:
 
 describe('the list of all locks on one server', () => {
   const redis = redisForTests();
-
-  it('has each kind of lock with its holders, waiters and end, and none that is free', async () => {
-    const ann = await startInstance({ url: redis.server.url }, 'a');
-    const bob = await startInstance({ url: redis.server.url }, 'b');
-    const before = Date.now();
-    const plain = await ann.take('plain');
-    await bob.take('minHold', { minHold: 300_000 });
-    await ann.backend.release(await ann.take('retained', { minHold: 300_000 }), { keepFor: 300_000, failed: false });
-    await ann.take('read', { mode: 'shared' });
-    await bob.take('read', { mode: 'shared' });
-    await bob.take('limited', { mode: 'limited', limited: { limit: 5, weight: 2 } });
-    await ann.take('limited', { mode: 'limited', limited: { limit: 4, weight: 1 } });
-    await ann.backend.release(await ann.take('free'), RELEASE);
-    for (const key of ['plain', 'read']) bob.backend.acquire(request(key)).catch(() => undefined);
-    await untilWaiting(bob, 2);
-
-    const [limited, minHold, isPlain, read, retained, ...others] = await listOf(ann.backend);
-    expect(others).toEqual([]);
-    const held = { state: 'held', mode: 'exclusive', holders: 1, waiters: 0 };
-    expect(limited).toMatchObject({ key: 'limited', mode: 'limited', holders: 2, limit: 4, used: 3 });
-    expect(limited).toMatchObject({ fencingToken: null, since: null });
-    expect([...(limited?.instances ?? [])].sort()).toEqual(['instance-a', 'instance-b']);
-    expect(minHold).toMatchObject({ key: 'minHold', ...held, instances: ['instance-b'] });
-    expect(isPlain).toMatchObject({ key: 'plain', ...held, waiters: 1, instances: ['instance-a'] });
-    expect(isPlain?.fencingToken).toBe(plain.fencingToken);
-    expect(isPlain?.expiresIn).toBeGreaterThan(500_000);
-    // The server has the clock of this machine.
-    expect(isPlain?.since?.getTime()).toBeGreaterThanOrEqual(before);
-    expect(isPlain?.since?.getTime()).toBeLessThanOrEqual(Date.now());
-    expect(read).toMatchObject({ key: 'read', mode: 'shared', holders: 2, waiters: 1, since: null });
-    expect([...(read?.instances ?? [])].sort()).toEqual(['instance-a', 'instance-b']);
-    expect(retained).toMatchObject({ key: 'retained', state: 'retained', holders: 0, instances: [] });
-    await Promise.all([ann.backend.close(), bob.backend.close()]);
-  });
 
   it('knows in which namespaces locks are held', async () => {
     const ann = await startInstance({ url: redis.server.url }, 'a', 'lock');

@@ -195,18 +195,6 @@ describe('the lock script, by itself', () => {
     expect(BigInt(String(notice).slice(0, 16)) - BigInt(tokens - 1)).toBeGreaterThan(held);
   });
 
-  it('numbers grow also from a counter that is ahead of the clock, and from one that was lost', async () => {
-    await redis.admin.set(COUNTER, '8000000000000000');
-    expect(await run(HERE, ['A3000', 'one', 60_000])).toBe('8000000000000001');
-    expect(await run(HERE, ['A3000', 'two', 60_000], ['R', 'one', 0])).toEqual([
-      queued,
-      1,
-      expect.stringMatching(/^80000000000000\d\d/),
-    ]);
-    await redis.admin.del([COUNTER, LOCK]);
-    expect(await run(HERE, ['A3000', 'three', 60_000])).toEqual(token);
-  });
-
   it('minHold outlasts a shorter lease and a renewal, and a retained lock has no holder', async () => {
     expect(await run(HERE, ['U::600000', 'one', 1_000])).toEqual([token]);
     expect(await run(HERE, ['C', 'one', 1_000])).toEqual([expect.stringMatching(/1000$/)]);
@@ -292,18 +280,6 @@ describe('the lock script, by itself', () => {
     await redis.admin.config('RESETSTAT');
     expect(await run(HERE, ['R', 'one', 0])).toHaveLength(301);
     expect(await redis.admin.info('commandstats')).toMatch(/cmdstat_zrange:calls=[1-4],/);
-  });
-
-  it('what a limited holder retains counts until it is over', async () => {
-    await run(HERE, ['l3000 1 2', 'one', 60_000], ['l3000 1 2', 'two', 60_000]);
-    expect(await run(HERE, ['e 1 2', 'one', 70_000])).toEqual([1]);
-    expect(await run(HERE, ['m3000 1 2', 'three', 1], ['C 1 2', 'one', 1], ['e 1 2', 'one', 0])).toEqual([
-      'b +2',
-      0,
-      0,
-    ]);
-    expect(await run(HERE, ['e 1 2', 'two', 0], ['m3000 1 2', 'three', 1_000])).toEqual([1, token]);
-    expect(await run(HERE, ['T', 'four', 1], ['F', '', 0], ['T', 'four', 1_000])).toEqual(['b +2', 1, token]);
   });
 
   it('whoever asks after a pause is alive again for the whole time', async () => {

@@ -3,7 +3,6 @@ import { LockUnavailableError } from '../../lib/api/errors.js';
 import type { StoredRecord } from '../../lib/api/lock-provider.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
-import { startRedisCluster } from '../servers/redis-cluster.js';
 import { startRedisSentinels } from '../servers/redis-sentinels.js';
 import { IOREDIS, NODE_REDIS } from './client-libraries.js';
 import { granted, redisForTests, RELEASE, request, startBackend, twoProcesses, until } from './seam.js';
@@ -78,18 +77,6 @@ describe.each([IOREDIS, NODE_REDIS])('records on one server, by %s', (library) =
     expect(await valueOf(records.replace('job', 'a', 'b'))).toBe('b');
   });
 
-  it('a write whose reply is lost is done, and finds itself', async () => {
-    const { shaky, steady, proxy } = processes;
-    await shaky.backend.records.read('job');
-    proxy.loseReplies();
-    await expect(shaky.backend.records.replace('job', null, 'a')).rejects.toThrow(LockUnavailableError);
-    expect(await valueOf(steady.backend.records.read('job'))).toBe('a');
-    proxy.heal();
-    await until(() => shaky.events.some(({ type }) => type === 'recovered'), 'it is back');
-    expect(await valueOf(shaky.backend.records.replace('job', null, 'a'))).toBe('a');
-    expect(await valueOf(shaky.backend.records.replace('job', null, 'b'))).toBe('a');
-  });
-
   it('a write that is in doubt is not sent again by a library', async () => {
     const { shaky, steady, proxy } = processes;
     await shaky.backend.records.read('job');
@@ -115,20 +102,6 @@ describe.each([IOREDIS, NODE_REDIS])('records on one server, by %s', (library) =
     await expect(rest()).rejects.toThrow(LockUnavailableError);
   });
 });
-
-it('records of all slots of a Cluster are written, read, listed, and found by every process', async () => {
-  const cluster = await startRedisCluster();
-  const one = await startBackend(IOREDIS.cluster(cluster.addresses));
-  const two = await startBackend(IOREDIS.cluster(cluster.addresses));
-  const names = Array.from({ length: 60 }, (_, index) => `job:${index}`);
-  await Promise.all(names.map((name) => one.backend.records.replace(name, null, name)));
-  for (const name of names) expect(await valueOf(two.backend.records.read(name))).toBe(name);
-  expect(await namesIn(two.backend)).toEqual([...names].sort());
-  const keys = await Promise.all(cluster.masters.map(({ admin }) => admin.keys('lock:{*}record:*')));
-  expect(keys.every(({ length }) => length > 0)).toBe(true);
-  await Promise.all([one.backend.close(), two.backend.close()]);
-  await cluster.stop();
-}, 60_000);
 
 it('records are written to the master that Sentinel names', async () => {
   const redis = await startRedisSentinels();

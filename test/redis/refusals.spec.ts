@@ -123,15 +123,6 @@ describe('two processes whose time stands still', () => {
     await redis.admin.setrange(new KeyLayout('lock').lockOf('k'), 1, String((grant.fencingToken ?? 0n) + 1n));
     expect(await one.backend.renew(grant, 30_000)).toBe('lost');
   });
-
-  it('keeps a key that was handed over for its minHold, which outlasts the lease', async () => {
-    const held = granted(await one.backend.acquire(request('k')));
-    const waiter = two.backend.acquire(request('k', { lease: 5_000, minHold: 600_000 }));
-    await untilWaiting(two);
-    await one.backend.release(held, RELEASE);
-    granted(await waiter);
-    expect((await one.backend.inspect('k'))?.expiresIn).toBeGreaterThan(500_000);
-  });
 });
 
 describe('what this process knows of the clock of Redis', () => {

@@ -2,7 +2,6 @@ import { type Clock } from '../../lib/api/clock.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { silentLogger } from '../../lib/api/logger.js';
-import { LockBusyError } from '../../lib/api/errors.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
@@ -70,15 +69,6 @@ describe('what other packages for locks on one Redis do wrong', () => {
     // The acquire, the inspections, and a renewal in each third of the lease.
     expect(await calls()).toBe(1 + seconds + 6);
     await lock.release();
-  });
-
-  it('@huangang: a waiter that times out frees the lock of its holder', async () => {
-    const held = await one.acquire('k');
-    await expect(two.acquire('k', { wait: 50 })).rejects.toThrow(LockBusyError);
-    await expect(one.withLock('other', () => two.acquire('k', { wait: 0 }))).rejects.toThrow(LockBusyError);
-    expect(held.isHeld()).toBe(true);
-    expect(await one.admin.inspect('k')).toMatchObject({ holders: 1, waiters: 0 });
-    expect(await held.release()).toBe('released');
   });
 
   it('simple-redis-mutex: 16 waiters cost 19 commands an acquisition, and one of them starves', async () => {

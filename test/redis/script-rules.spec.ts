@@ -131,17 +131,6 @@ describe('rules of the lock script', () => {
     expect((await redis.admin.zrange(SEEN, '0', '-1')).sort()).toEqual([HERE, THERE, 'cccccccccccc']);
   });
 
-  it('the record of processes lives for 10 s after the last ask, whoever asked first', async () => {
-    await run(THERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000]);
-    await run(HERE, ['A3000', 'three', 60_000]);
-    // As if 9.9 s had passed.
-    await silentFor(THERE, 9_900);
-    await silentFor(HERE, 9_900);
-    await redis.admin.pexpire(SEEN, 100);
-    await run(HERE, ['A3000', 'four', 60_000]);
-    expect(await redis.admin.pttl(SEEN)).toBeGreaterThan(5_000);
-  });
-
   it('a renewal that finds the lock lost serves who waits', async () => {
     await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000]);
     await redis.admin.del(LOCK);

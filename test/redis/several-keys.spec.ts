@@ -159,30 +159,6 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) =
     }
   });
 
-  it('of callers with overlapping sets never wait for each other, nor hold one key together', async () => {
-    const processes = [
-      await start(library.server(redis.server.url)),
-      await start(library.server(redis.server.url)),
-      await start(library.server(redis.server.url)),
-    ];
-    const keys = keysUpTo(6);
-    const holders = new Map<string, number>();
-    const caller = async (locks: LockManager, seed: number) => {
-      for (let round = 0; round < 30; round += 1) {
-        const set = keys.filter((_, index) => (seed * 7 + round * 5 + index * 3) % 4 < 2);
-        await locks.withLock(set.toReversed(), async () => {
-          for (const key of set) {
-            expect(holders.get(key) ?? 0).toBe(0);
-            holders.set(key, 1);
-          }
-          await Promise.resolve();
-          for (const key of set) holders.set(key, 0);
-        });
-      }
-    };
-    await Promise.all(Array.from({ length: 12 }, (_, index) => caller(processes[index % 3]!, index)));
-  }, 60_000);
-
   it('of which one is held by a stranger are refused with that error, and nothing of the others is left', async () => {
     const locks = await start(library.server(redis.server.url));
     const keys = keysUpTo(5);

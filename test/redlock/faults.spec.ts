@@ -1,6 +1,4 @@
-import { LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
-import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import { IOREDIS, NODE_REDIS } from '../redis/client-libraries.js';
 import type { TcpProxy } from '../servers/tcp-proxy.js';
@@ -72,60 +70,6 @@ describe.each([IOREDIS, NODE_REDIS])('five nodes, and what comes late, by %s', (
     await backend.acquire(request('after'));
     await until(async () => (await quorum.admins[4]!.exists(`${NAME.slice(0, -5)}after`)) === 1, 'the fifth has voted');
     expect(await quorum.votes('order')).toBe(3);
-  });
-
-  it('a renewal and a release that are in flight together leave nothing, whichever goes first', async () => {
-    const { backend } = await startRedlock({ nodes: own() });
-    for (const isReleasedFirst of [true, false]) {
-      const grant = granted(await backend.acquire(request('order')));
-      const renew = () => backend.renew(grant, 20_000);
-      const release = () => backend.release(grant, RELEASE);
-      const [first, second] = isReleasedFirst ? [release(), renew()] : [renew(), release()];
-      expect(await (isReleasedFirst ? first : second)).toBe('released');
-      if (isReleasedFirst) expect(await second).toBe('lost');
-      expect(await backend.renew(grant, 20_000)).toBe('lost');
-      expect(await quorum.votes('order')).toBe(0);
-    }
-  });
-
-  it('an event loop that is blocked for longer than the lease: not held immediately after it, and never again', async () => {
-    const time = new FakeClock();
-    const [ann, bob] = [await startLocks({ nodes: own() }, time), await startLocks({ nodes: own() })];
-    const lock = await ann.acquire('order');
-    // A lease passes, and no timer fires.
-    time.block(30_000);
-    await quorum.expire('order');
-    expect(lock.isHeld()).toBe(false);
-    expect(() => {
-      lock.assertHeld();
-    }).toThrow(LockLostError);
-    const next = await bob.acquire('order', { wait: '1m' });
-    expect(next.fencingToken).toBeGreaterThan(lock.fencingToken!);
-    await expect(lock.extend()).rejects.toBeInstanceOf(LockLostError);
-    expect(lock.isHeld()).toBe(false);
-    expect(next.isHeld()).toBe(true);
-    expect(await lock.release()).toBe('lost');
-    expect(await next.release()).toBe('released');
-  });
-
-  it('all nodes hang: unavailable within the timeout of a node and not busy, and available again when they go on', async () => {
-    const { backend } = await startRedlock({ nodes: own(), commandTimeout: '1s' });
-    await backend.acquire(request('warm'));
-    for (const server of quorum.servers) server.signal('SIGSTOP');
-    const startedAt = performance.now();
-    const attempt = request('order', { ...ONE_ATTEMPT, lease: 600_000 });
-    await expect(backend.acquire(attempt)).rejects.toBeInstanceOf(LockUnavailableError);
-    // The commandTimeout is 1 s. A tenth of the lease is a minute.
-    expect(performance.now() - startedAt).toBeLessThan(10_000);
-    for (const server of quorum.servers) server.signal('SIGCONT');
-    await until(
-      () =>
-        backend.acquire(request('order', ONE_ATTEMPT)).then(
-          (answer) => answer !== 'busy',
-          () => false,
-        ),
-      'it is granted',
-    );
   });
 
   it.each<[string, (wires: readonly TcpProxy[]) => Promise<unknown>]>([

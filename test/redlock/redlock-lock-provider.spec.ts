@@ -6,6 +6,8 @@ import { contextFor, granted, RELEASE, request, until } from '../redis/seam.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { freePort } from '../servers/server-process.mjs';
 import { type Quorum, startQuorum, startRedlock } from './quorum.js';
+import { systemClock } from '../../lib/core/toolkit/clock.js';
+import { ArmedTimers } from '../../lib/provider-kit/armed-timers.js';
 
 describe('RedlockLockProvider at the seam', () => {
   let quorum: Quorum;
@@ -95,5 +97,60 @@ describe('a node of a Redis Cluster among the nodes', () => {
     const starting = startRedlock({ nodes: servers.map(({ url }) => ({ url })) });
     await expect(starting).rejects.toBeInstanceOf(LockConfigError);
     await expect(starting).rejects.toThrow('node 3 belongs to a Redis Cluster');
+  });
+});
+
+describe('what is left behind', () => {
+  let quorum: Quorum;
+  beforeAll(async () => {
+    quorum = await startQuorum(3);
+  });
+  beforeEach(() => quorum.flush());
+  afterAll(() => quorum.stop());
+
+  const connections = async () => {
+    const lists = await Promise.all(quorum.admins.map((admin) => admin.call('CLIENT', ['LIST'])));
+    return lists.map((list) => String(list).trim().split('\n').length);
+  };
+
+  it('by a backend that was closed, also with a node that hangs: no connection, no timer, no caller that waits forever', async () => {
+    const before = await connections();
+    const clock = new ArmedTimers(systemClock);
+    const { backend } = await startRedlock({ ...quorum, commandTimeout: '1s' }, { clock });
+    granted(await backend.acquire(request('k')));
+    const waiter = backend.acquire(request('k'));
+    quorum.servers[2]!.signal('SIGSTOP');
+    const asked = backend.acquire(request('other', { wait: 0 })).catch(() => 'busy');
+    const stopped = backend.close();
+    expect(await waiter.catch(() => 'busy')).toBe('busy');
+    await asked;
+    await stopped;
+    quorum.servers[2]!.signal('SIGCONT');
+    await until(async () => (await connections()).join() === before.join(), 'the connections are closed');
+    await until(() => clock.count === 0, 'no timer is set');
+    await expect(backend.acquire(request('k', { wait: 0 }))).rejects.toThrow();
+  });
+
+  it('by a backend that was closed while a node refuses the script: no timer', async () => {
+    const [admin] = quorum.admins;
+    await admin!.call('ACL', ['SETUSER', 'default', '-eval']);
+    try {
+      const clock = new ArmedTimers(systemClock);
+      const { backend } = await startRedlock(quorum, { clock });
+      // The start has waited for all three, so the node will be identified again in a second.
+      await backend.close();
+      expect(clock.count).toBe(0);
+    } finally {
+      await admin!.call('ACL', ['SETUSER', 'default', '+eval']);
+    }
+  });
+
+  it('by a backend that was closed while it connected: no connection', async () => {
+    const before = await connections();
+    const backend = new RedlockLockProvider({ nodes: quorum.nodes, maxLease: '10m' }).createBackend(contextFor([]));
+    const connected = backend.connect();
+    await Promise.all([backend.close(), expect(connected).rejects.toMatchObject({ sent: false })]);
+    expect(await connections()).toEqual(before);
+    await expect(backend.acquire(request('k', { wait: 0 }))).rejects.toThrow(LockUnavailableError);
   });
 });

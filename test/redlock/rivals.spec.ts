@@ -1,7 +1,5 @@
-import { jest } from '@jest/globals';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
-import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import { pass, type Quorum, startLocks, startQuorum, startRedlock, wiresTo } from './quorum.js';
@@ -55,32 +53,6 @@ describe('what other libraries of this algorithm get wrong', () => {
     expect(granted(answer).fencingToken).toBeGreaterThan(0n);
   });
 
-  it('redlock 5: a client clock that is stepped back by 60 s extends the lock; ours ends in its time', async () => {
-    let passed = 0;
-    const locks = await startLocks(quorum, { ...systemClock, now: () => systemClock.now() + passed });
-    const lock = await locks.acquire('order', { lease: 30_000 });
-    const wallTime = Date.now;
-    const spy = jest.spyOn(Date, 'now').mockImplementation(() => wallTime() - 60_000);
-    try {
-      expect(lock.remaining()).toBeLessThan(30_000);
-      // A lease passes.
-      passed = 30_000;
-      expect(lock.isHeld()).toBe(false);
-    } finally {
-      spy.mockRestore();
-    }
-  });
-
-  it('redlock 5: after a blocked event loop the signal does not report the loss; ours does', async () => {
-    const time = new FakeClock();
-    const locks = await startLocks(quorum, time);
-    const lock = await locks.acquire('order');
-    expect(lock.signal.aborted).toBe(false);
-    // A lease passes, and no timer fires.
-    time.block(30_000);
-    expect(lock.signal.aborted).toBe(true);
-  });
-
   it('redlock 5: replies that are lost leave a lock that blocks its own process; ours can be taken again', async () => {
     const { wires, nodes } = await wiresTo(quorum);
     const { backend } = await startRedlock({ nodes, commandTimeout: '1s' });
@@ -103,48 +75,5 @@ describe('what other libraries of this algorithm get wrong', () => {
       'it is taken again',
     );
     await Promise.all(wires.map((wire) => wire.close()));
-  });
-
-  it('redis-semaphore: while Redis is dead every renewal is an unhandled rejection, and the lock counts as held permanently', async () => {
-    const rejections: unknown[] = [];
-    const onRejection = (reason: unknown) => rejections.push(reason);
-    process.on('unhandledRejection', onRejection);
-    const { wires, nodes } = await wiresTo(quorum);
-    const time = new FakeClock();
-    const locks = await startLocks({ nodes }, time);
-    const lock = await locks.acquire('order');
-    let isDown = false;
-    locks.events.on('unavailable', () => (isDown = true));
-    for (const wire of wires) wire.refuse();
-    await until(() => isDown, 'it is noticed');
-    const { signal } = lock;
-    // The lease, with a renewal in each second of its last two thirds.
-    for (let second = 0; second < 30; second += 1) {
-      expect(signal.aborted).toBe(false);
-      await time.advance(1_000);
-    }
-    expect(signal.aborted).toBe(true);
-    expect(lock.isHeld()).toBe(false);
-    await lock.release();
-    // It waits for the release, because a renewal that was not answered may have been executed.
-    const stopped = locks.stop();
-    await time.advance(2_000);
-    await stopped;
-    expect(rejections).toEqual([]);
-    process.off('unhandledRejection', onRejection);
-    await Promise.all(wires.map((wire) => wire.close()));
-  });
-
-  it('redlock-universal: a short lease is renewed 15 000 times a second', async () => {
-    const time = new FakeClock();
-    const locks = await startLocks(quorum, time);
-    await (await locks.acquire('warm')).release();
-    await Promise.all(quorum.admins.map((admin) => admin.config('RESETSTAT')));
-    const lock = await locks.acquire('order');
-    // Two leases.
-    await pass(quorum, time, 60_000);
-    expect(lock.isHeld()).toBe(true);
-    await lock.release();
-    expect(await quorum.calls(0)).toBeLessThan(20);
   });
 });

@@ -1,5 +1,3 @@
-import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { type DataSource } from 'typeorm';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
@@ -53,40 +51,6 @@ describe.each(databases)('limited leases on %s', (type) => {
     (sql, values) =>
       values.includes(`test#lease:${key}`) ? observe(kindOf(sql)) : undefined;
 
-  it('two attempts of one process that do not wait are both granted while there is room, and a third is busy', async () => {
-    const locks = await application();
-    const answers = await Promise.all([1, 2, 3, 4].map(() => locks.tryAcquire('pool', { limit: 2 })));
-    expect(answers.map((lock) => lock?.isHeld())).toEqual([true, true, undefined, undefined]);
-    for (const lock of answers) await lock?.release();
-    expect(await locks.admin.inspect('pool')).toBeNull();
-    expect(await locks.admin.forceRelease('pool')).toBe(false);
-  });
-
-  it('processes that come together are never more than the limit, and have no tokens', async () => {
-    const fleet = [await application(), await application(), await application()];
-    const tokens = new Set<bigint | null>();
-    let used = 0;
-    let most = 0;
-    const tasks = Array.from({ length: 45 }, (_, index) => {
-      const weight = index % 5 === 0 ? 2 : 1;
-      return fleet[index % fleet.length]!.withLock(
-        'busy pool',
-        async ({ fencingToken }) => {
-          used += weight;
-          most = Math.max(most, used);
-          tokens.add(fencingToken);
-          await sleep(1);
-          used -= weight;
-        },
-        { limit: 3, weight },
-      );
-    });
-    await Promise.all(tasks);
-    expect(most).toBeLessThanOrEqual(3);
-    expect([...tokens]).toEqual([null]);
-    await (await fleet[0]!.acquire('busy pool')).release();
-  }, 60_000);
-
   it('an exclusive lock waits for all of them, and nothing of them is left in its row', async () => {
     const [ann, bob] = [await application(), await application()];
     await ann.acquire('pool', { limit: 3, maxHold: 300 });
@@ -99,16 +63,6 @@ describe.each(databases)('limited leases on %s', (type) => {
     expect(await (await alone).release()).toBe('released');
     expect(await ann.tryAcquire('pool', { limit: 3 })).toBeNull();
     expect(await ann.admin.forceRelease('pool')).toBe(true);
-  });
-
-  it('holders of one process are renewed and released together', async () => {
-    const locks = await application();
-    const held = await Promise.all(Array.from({ length: 12 }, () => locks.acquire('many', { limit: 20 })));
-    await Promise.all(held.map((lock) => lock.extend('1h')));
-    expect(await locks.admin.inspect('many')).toMatchObject({ holders: 12, used: 12, limit: 20 });
-    expect((await locks.admin.inspect('many'))?.expiresIn).toBeGreaterThan(3_000_000);
-    expect(await Promise.all(held.map((lock) => lock.release()))).toEqual(held.map(() => 'released'));
-    expect(await locks.admin.inspect('many')).toBeNull();
   });
 
   it('a renewal is one statement: claims of others before it, however many, do not make it fail or take part in it', async () => {
@@ -199,48 +153,5 @@ describe.each(databases)('limited leases on %s', (type) => {
     expect(await holder?.release()).toBe('released');
     expect(await ann.admin.inspect('full')).toBeNull();
     await (await bob.acquire('full')).release();
-  });
-
-  it('forceRelease() frees all holders, and their renewals are lost', async () => {
-    const locks = await application();
-    const lock = await locks.acquire('forced', { limit: 2 });
-    expect(await locks.admin.forceRelease('forced')).toBe(true);
-    expect(await locks.admin.forceRelease('forced')).toBe(false);
-    await expect(lock.extend()).rejects.toThrow(/lost/);
-    expect(await locks.admin.inspect('forced')).toBeNull();
-  });
-
-  it('the statements of exclusive locks stay what they were: one look, and one for each step', async () => {
-    const sent: unknown[] = [];
-    const observer = about('alone', async (kind) => sent.push(kind));
-    const locks = await application(observer);
-    await (await locks.acquire('alone')).release();
-    sent.length = 0;
-    const lock = await locks.acquire('alone');
-    await lock.extend();
-    await lock.release();
-    expect(sent).toEqual(['look', 'claim', 'renewal', 'release']);
-  });
-
-  it('a grant whose answer was lost is found again and takes nothing more', async () => {
-    const provider = await versionProvider(backend);
-    const locks = await application(undefined, provider);
-    await (await locks.acquire('lost-reply', { limit: 2 })).release();
-    const wire = backend.wireOf(provider)!;
-    wire.holdReplies();
-    const late = locks.acquire('lost-reply', { limit: 2 });
-    // The look needs its answer, the claim must lose it: answers pass until the row is claimed.
-    while (!/=(?!0{16})/.test((await holdersOf('lost-reply')) ?? '')) {
-      wire.passReplies();
-      wire.holdReplies();
-      await sleep(1);
-    }
-    wire.cut();
-    wire.passReplies();
-    const [, holder] = /^;(\w+)=\d{16},\d+,1,2$/.exec((await holdersOf('lost-reply'))!)!;
-    const lock = await late;
-    expect([lock.holder, lock.fencingToken]).toEqual([holder, null]);
-    expect(await locks.admin.backend(VersionLockBackend).inspect('lost-reply')).toMatchObject({ holders: 1, used: 1 });
-    expect(await lock.release()).toBe('released');
   });
 });

@@ -50,18 +50,6 @@ describe.each(databases)('the list of leases on %s', (type) => {
     );
   }
 
-  it('knows since when a key is held, and for how long it is retained', async () => {
-    const locks = await application('shop');
-    const before = Date.now();
-    await locks.acquire('held');
-    await (await locks.acquire('retained', { minHold: '1h' })).release();
-    const [held, retained] = await listOf(locks);
-    expect(held?.since?.getTime()).toBeGreaterThanOrEqual(before - 1_000);
-    expect(held?.since?.getTime()).toBeLessThanOrEqual(Date.now() + 1_000);
-    expect(retained).toMatchObject({ state: 'retained', waiters: null });
-    expect(retained?.expiresIn).toBeGreaterThan(3_000_000);
-  });
-
   it('knows in which namespaces leases are held, however many rows there are before them', async () => {
     const [free, some, many] = [await application('a-free'), await application('b-some'), await application('c-many')];
     await (await free.acquire('free')).release();

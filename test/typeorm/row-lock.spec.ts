@@ -306,14 +306,6 @@ describe.each(databases)('row locks on %s', (type) => {
     expect(await balances()).toEqual({ 1: 2 });
   });
 
-  it('a manager is dead when its lock is released', async () => {
-    const locks = await process();
-    const lock = await locks.acquire('a');
-    const manager = entityManagerOf(lock);
-    await lock.release();
-    await expect(manager.query('SELECT 1')).rejects.toThrow();
-  });
-
   it('several keys and shared locks have no transaction to write in', async () => {
     const locks = await process();
     await using several = await locks.acquire(['a', 'b']);

@@ -3,13 +3,10 @@ import { jest } from '@jest/globals';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Lock } from '../../lib/api/lock.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
-import { systemClock } from '../../lib/core/toolkit/clock.js';
-import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { LockBusyError, LockConfigError } from '../../lib/api/errors.js';
 import { LockTables1700000000000, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import { LockProcesses, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { leaseRows, versionProvider } from './version-backend.js';
-import { requestFor } from '../direct-backend.js';
 
 // One database at a time: a run of one alone is `npm test -- test/typeorm/version-lock.spec.ts -t mariadb`.
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
@@ -77,36 +74,6 @@ describe.each(databases)('leases on %s', (type) => {
     await using next = await other.acquire('crash');
     expect(next.fencingToken).toBeGreaterThan(lock.fencingToken!);
   }, 120_000);
-
-  it('a step of the wall clock of a client changes nothing', async () => {
-    const [ann, bob] = [await application(), await application()];
-    const lock = await ann.acquire('clock', { lease: 60_000 });
-    const wallTime = jest.spyOn(systemClock, 'wallTime').mockReturnValue(Date.now() + 3_600_000);
-    const now = jest.spyOn(Date, 'now').mockReturnValue(Date.now() + 3_600_000);
-    try {
-      expect(await bob.tryAcquire('clock')).toBeNull();
-      await lock.extend();
-      expect(await lock.release()).toBe('released');
-      await using next = await bob.acquire('clock');
-      expect(next.fencingToken! - lock.fencingToken!).toBeLessThan(60_000_000n);
-    } finally {
-      wallTime.mockRestore();
-      now.mockRestore();
-    }
-  });
-
-  it('renewals of many are one statement, and each has an answer of its own', async () => {
-    const locks = (await application()).admin.backend(VersionLockBackend);
-    const held = Array.from({ length: 60 }, (_, index) => requestFor(`many:${index}`, systemRandom().id()));
-    for (const request of held) expect(await locks.acquire(request)).not.toBe('busy');
-    await backend.admin.query(`UPDATE ${TABLE} SET holder = NULL, expires = 0 WHERE name = 'test#lease:many:7'`);
-    const outcomes = await Promise.all(held.map((request) => locks.renew(request, 30_000)));
-    expect(outcomes.map((outcome) => typeof outcome)).toEqual(
-      held.map((_, index) => (index === 7 ? 'string' : 'object')),
-    );
-    expect(outcomes[7]).toBe('lost');
-    await Promise.all(held.map((request) => locks.release(request, { keepFor: 0, failed: false })));
-  });
 
   it('the table cleans itself: one process an hour deletes what has not been used for a week, and nothing else', async () => {
     // A start does not wait until it has registered, which cleans the table as well.

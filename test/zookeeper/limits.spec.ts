@@ -218,25 +218,6 @@ describe('Limits on a real server', () => {
     granted(await backend.acquire(request(key, { ...limited(5), wait: 0 })));
   });
 
-  it('admit the next when the session of a holder ends, which loses what it took and nothing else', async () => {
-    const dying = await startBackend({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout: 4_000 });
-    const [{ backend, events }, key] = [await direct(), newKey()];
-    const stays = granted(await backend.acquire(request(key, limited(3))));
-    const lost = granted(await dying.backend.acquire(request(key, limited(3, 2))));
-    const next = backend.acquire(request(key, limited(3, 2)));
-    await untilWaiting({ events });
-    wire.refuse();
-    const grant = granted(await next);
-    expect(performance.now()).toBeGreaterThan(lost.validUntil);
-    expect(await backend.acquire(request(key, { ...limited(3), wait: 0 }))).toBe('busy');
-    wire.admit();
-    await until(() => dying.events.some(({ type }) => type === 'recovered'), 'it has a session again');
-    expect(await dying.backend.release(lost)).toBe('lost');
-    expect(await backend.acquire(request(key, { ...limited(3), wait: 0 }))).toBe('busy');
-    expect(await backend.renew(stays)).toEqual({ validUntil: expect.any(Number) as number });
-    expect(await backend.release(grant)).toBe('released');
-  });
-
   it('wake few of 200 waiters by a release', async () => {
     const [holder, key] = [await direct(), newKey()];
     // A clock that stands still, so that none of them looks without having been woken.

@@ -35,22 +35,6 @@ describe('The node of an attempt', () => {
     expect(server.requests.map((each) => each.split(' ')[0])).toEqual(['create', 'create', 'children']);
   });
 
-  it('is found by its id when the answer to its creation was lost, and there is no second one', async () => {
-    server.client.wire = 'deaf';
-    const attempt = request('order');
-    const lost = backend.acquire(attempt);
-    lost.catch(() => undefined);
-    await clock.advance(0);
-    server.client.break();
-    await expect(lost).rejects.toBeInstanceOf(LockUnavailableError);
-    expect(server.namesIn(FOLDER)).toHaveLength(1);
-    const grant = granted(await backend.acquire(attempt));
-    expect(server.namesIn(FOLDER)).toHaveLength(1);
-    expect(grant.fencingToken).toBe(server.nodes.get(`${FOLDER}/${server.namesIn(FOLDER)[0]}`)!.createdAt);
-    expect(await backend.release(grant)).toBe('released');
-    expect(server.namesIn(FOLDER)).toEqual([]);
-  });
-
   it('is none that has its id and belongs to another session, which may end at another time', async () => {
     server.client.wire = 'deaf';
     const attempt = request('order');

@@ -70,22 +70,6 @@ describe('The list of locks, on a real server', () => {
     await Promise.all(answers);
   });
 
-  it('has the keys of its namespace that begin with the prefix, as they were given', async () => {
-    const [backend, other] = [await start('keys'), await start('keys-2')];
-    const keys = ['order:1', 'order:10', 'a/b', 'a%2Fb', 'ä b', '.', '..', '%sessions', '%records', '*', 'Order:1'];
-    for (const key of keys) await take(backend, key);
-    await take(other, 'order:2');
-    await backend.casStore.compareAndSet('failover', null, 'x');
-    expect(await keysOf(backend)).toEqual(keys.toSorted());
-    expect(await keysOf(backend, 'order:1')).toEqual(['order:1', 'order:10']);
-    expect(await keysOf(backend, 'a/')).toEqual(['a/b']);
-    expect(await keysOf(backend, 'ä ')).toEqual(['ä b']);
-    expect(await keysOf(backend, '%')).toEqual(['%records', '%sessions']);
-    expect(await keysOf(backend, 'nothing')).toEqual([]);
-    expect(await keysOf(other)).toEqual(['order:2']);
-    expect(await keysOf(await start('empty'))).toEqual([]);
-  });
-
   it('has keys that are stored as a hash as they were given, and by their prefix', async () => {
     const backend = await start('hashes');
     const long = `order:${'x'.repeat(301)}`;

@@ -7,11 +7,9 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { silentLogger } from '../../lib/api/logger.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
-import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
 import { PendingRemovals } from '../../lib/providers/zookeeper/pending-removals.js';
 import { SocketClient } from '../../lib/providers/zookeeper/socket-client.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
-import { contextFor } from '../backend-context.js';
 import {
   granted,
   request,
@@ -23,7 +21,7 @@ import {
   zooKeeperForTests,
 } from './seam.js';
 import { ZooKeeperAdmin } from './zookeeper-admin.js';
-import { direct, type TestGrant } from '../direct-backend.js';
+import { type TestGrant } from '../direct-backend.js';
 
 /** A busy machine delays a process or a server for less. */
 const SESSION = 30_000;
@@ -146,21 +144,6 @@ describe('ZooKeeperLockProvider on a real server', () => {
     await expect(start).rejects.toMatchObject({ cause: { message: expect.stringMatching(/NO_AUTH/) as string } });
   });
 
-  it('is unavailable, not busy, for a waiter whose wait ends while it is cut off', async () => {
-    const one = await connect();
-    const other = await wired();
-    const key = newKey();
-    const held = granted(await one.backend.acquire(request(key)));
-    const attempt = request(key);
-    const waiting = other.backend.acquire(attempt).catch((error: unknown) => error);
-    await untilWaiting(other);
-    wire.refuse();
-    await until(() => has(other, 'unavailable'), 'it is cut off');
-    await one.backend.release(held);
-    attempt.abort();
-    expect(await waiting).toBeInstanceOf(LockUnavailableError);
-  });
-
   it('wakes one of 200 waiters by a release', async () => {
     const holder = await connect();
     const waiters = await connect();
@@ -198,43 +181,6 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const [name] = await zk.admin.children(folderOf(key));
     expect(await zk.admin.children(folderOf(key))).toHaveLength(1);
     expect(granted(grant).fencingToken).toBe(await czxidOf(`${folderOf(key)}/${name}`));
-  });
-
-  it('takes no second node after its place was lost in the race of a predecessor that goes immediately (Z5)', async () => {
-    const [one, other] = [await connect(), await connect()];
-    const key = newKey();
-    for (let round = 0; round < 40; round += 1) {
-      const held = granted(await one.backend.acquire(request(key)));
-      // Released while the other one looks: before its list, between list and watch, or after.
-      const next = other.backend.acquire(request(key));
-      if (round % 2) await new Promise((resolve) => setImmediate(resolve));
-      expect(await one.backend.release(held)).toBe('released');
-      const grant = granted(await next);
-      expect(grant.fencingToken).toBeGreaterThan(held.fencingToken!);
-      expect(await other.backend.release(grant)).toBe('released');
-    }
-    expect(await zk.admin.children(folderOf(key))).toEqual([]);
-  });
-
-  it('gives readers who hold together one token, the zxid of the first node, while writers go just then', async () => {
-    const patient = () => startBackend({ connectString: zk.server.connectString });
-    const [writer, one, other] = [await patient(), await patient(), await patient()];
-    const key = newKey();
-    for (let round = 0; round < 40; round += 1) {
-      const held = granted(await writer.backend.acquire(request(key)));
-      const reading = one.backend.acquire(request(key, { mode: 'shared' }));
-      if (round % 2) await new Promise((resolve) => setImmediate(resolve));
-      await writer.backend.release(held);
-      const first = granted(await reading);
-      const second = granted(await other.backend.acquire(request(key, { mode: 'shared' })));
-      expect(second.fencingToken).toBe(first.fencingToken);
-      const names = (await zk.admin.children(folderOf(key))).toSorted((a, b) =>
-        a.slice(-10).localeCompare(b.slice(-10)),
-      );
-      expect(first.fencingToken).toBe(await czxidOf(`${folderOf(key)}/${names[0]}`));
-      await one.backend.release(first);
-      await other.backend.release(second);
-    }
   });
 
   it('loses its holds with the session, and is queued again with the next one (Z4)', async () => {
@@ -304,34 +250,6 @@ describe('ZooKeeperLockProvider on a real server', () => {
     await Promise.all([backend.close(), first.close()]);
     const { backend: next } = await connect();
     for (const { key } of [left, ...held]) granted(await next.acquire(request(key, { wait: 0 })));
-  });
-
-  it('leaves no node, no folder and no connection when it stops', async () => {
-    const { backend } = await startBackend({ connectString: `${zk.server.connectString}/stop/here` });
-    granted(await backend.acquire(request('held')));
-    const released = granted(await backend.acquire(request('released')));
-    await backend.release(released);
-    const connections = async () =>
-      (await zk.server.ask('cons')).split('\n').filter((line) => line.includes('sid=')).length;
-    const before = await connections();
-    await backend.close();
-    expect(await zk.admin.tree('/stop/here/lock')).toEqual(['/stop/here/lock', '/stop/here/lock/%sessions']);
-    await until(async () => (await connections()) < before, 'its connection is closed');
-  });
-
-  it('keeps reconnecting when there is no server at the start', async () => {
-    wire.refuse();
-    const events: StartedBackend['events'] = [];
-    const provider = new ZooKeeperLockProvider({
-      connectString: `127.0.0.1:${wire.port}`,
-      sessionTimeout: SHORT_SESSION,
-    });
-    const backend = direct(provider.createBackend(contextFor(events)) as ZooKeeperBackend, events);
-    await expect(backend.connect()).rejects.toThrow(/cannot reach ZooKeeper\. Check connectString/);
-    wire.admit();
-    await until(() => has({ backend, events }, 'recovered'), 'it has found the server');
-    granted(await backend.acquire(request(newKey())));
-    await backend.close();
   });
 
   it('warns of a session that is not the one that was asked for', async () => {

@@ -8,7 +8,7 @@ import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import type { FakeClock } from '../../lib/testing/fake-clock.js';
 import { startManager, watch } from '../core/manager-rig.js';
-import { providerOf } from '../backends.js';
+import { providerOf } from '../backend-context.js';
 import { DistantBackend, DistantProvider } from '../contract/memory-server.js';
 import { ScriptedProvider } from '../core/scripted-provider.js';
 import { TestFleet } from '../failover/fleet-rig.js';

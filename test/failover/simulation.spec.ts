@@ -15,15 +15,54 @@ import { LockUnavailableError } from '../../lib/api/errors.js';
 import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
 import { SeededRandom } from '../../lib/provider-kit/seeded-random.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
-import { DriftingClock, sleep } from '../simulation/drifting-clock.js';
-import { randomOfProcess } from '../simulation/process-random.js';
 import { SharedValues, withIntervals } from './fleet-rig.js';
-import { providerOf } from '../backends.js';
+import { providerOf } from '../backend-context.js';
 import { jest } from '@jest/globals';
 import fc from 'fast-check';
 import { Confirmation } from '../../lib/providers/failover/confirmation.js';
-import { exploration } from '../exploration.js';
-import { isCaught } from '../simulation/is-caught.js';
+import { exploration, isCaught } from '../exploration.js';
+import type { Clock, Timer } from '../../lib/api/clock.js';
+import type { Random } from '../../lib/api/random.js';
+
+/** The clock of a simulated process: a little faster or slower than true time, from another start. */
+class DriftingClock implements Clock {
+  constructor(
+    private readonly truth: FakeClock,
+    private readonly rate: number,
+    private readonly start: number,
+  ) {}
+
+  now(): number {
+    return this.start + this.truth.now() * this.rate;
+  }
+
+  uptime(): number {
+    return this.now();
+  }
+
+  // Far from that of the others, which must not matter.
+  wallTime(): number {
+    return this.truth.wallTime() + this.start * 1_000;
+  }
+
+  setTimer(callback: () => void, delay: number): Timer {
+    return this.truth.setTimer(callback, delay / this.rate);
+  }
+
+  clearTimer(timer: Timer): void {
+    this.truth.clearTimer(timer);
+  }
+}
+
+function sleep(clock: Clock, ms: number): Promise<void> {
+  return new Promise((resolve) => clock.setTimer(resolve, ms));
+}
+
+/** What a simulated process draws: ids that say whose they are, and fractions of the one `chance` of the whole simulation. */
+function randomOfProcess(index: number, chance: () => number): Random {
+  let count = 0;
+  return { fraction: chance, id: () => `${index}${(count += 1).toString(16).padStart(31, '0')}` };
+}
 
 type Server = 'a' | 'b' | 'record';
 

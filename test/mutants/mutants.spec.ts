@@ -12,9 +12,10 @@ interface Mutant {
 
 // Plain JavaScript without types, as the programs are.
 const LIST: string = './index.mjs';
-const PATCH: string = './patch.mjs';
-const { MUTANTS } = (await import(LIST)) as { MUTANTS: readonly Mutant[] };
-const { planted } = (await import(PATCH)) as { planted: (mutant: Mutant, text: string) => string };
+const { MUTANTS, planted } = (await import(LIST)) as {
+  MUTANTS: readonly Mutant[];
+  planted: (mutant: Mutant, text: string) => string;
+};
 const inRepository = (path: string) => join(import.meta.dirname, '../..', path);
 
 // Otherwise only the next night would find that the code has changed.

@@ -2,7 +2,7 @@ import swc from '@swc/jest';
 import { createHash } from 'node:crypto';
 import { join, relative } from 'node:path';
 import luaModules from '../../scripts/lua-modules.mjs';
-import { planted } from './patch.mjs';
+import { planted } from './index.mjs';
 
 const root = join(import.meta.dirname, '../..');
 const { MUTANT } = process.env;

@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { DEFAULTS } from '../../lib/core/plan/lock-settings.js';
+import { spawnSync } from 'node:child_process';
 
 const root = join(import.meta.dirname, '../..');
 
@@ -153,3 +154,10 @@ it('the page on reliability names each that it does not find', () => {
   const named = Array.from(list.matchAll(/`([a-z-]+)`(?=:| and)/g), ([, id]) => id);
   expect(named.sort()).toEqual(missed.map(({ id }) => id).sort());
 });
+
+// In a process of their own, because each boots applications of Nest, and the log of Nest belongs to a process.
+it('each mistake that needs no server gets a message with place, value and remedy, as the page shows it, and each option has a mistake', () => {
+  const args = ['--import', './chaos/typescript.mjs', 'mistakes/run.mjs', '--check', 'alone'];
+  const { status, stdout, stderr } = spawnSync(process.execPath, args, { cwd: root, encoding: 'utf8' });
+  expect([status, stderr, stdout]).toEqual([0, '', expect.stringMatching(/^(\d+) of \1 messages/)]);
+}, 120_000);

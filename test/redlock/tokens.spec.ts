@@ -4,8 +4,7 @@ import { LOCK_SCRIPT } from '../../lib/providers/redlock/lock-script.js';
 import { RedlockNodes } from '../../lib/providers/redlock/nodes.js';
 import { AgreementPoll } from '../../lib/providers/redlock/poll.js';
 import { Round } from '../../lib/providers/redlock/round.js';
-import { exploration } from '../exploration.js';
-import { isCaught } from '../simulation/is-caught.js';
+import { exploration, isCaught } from '../exploration.js';
 import { play, type Step, type Story } from './interleaved-quorum.js';
 
 /** The script with faults: writes of tokens are taken without a vote, or the last token of a block is compared. */

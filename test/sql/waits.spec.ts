@@ -12,7 +12,7 @@ import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
 import { until } from '../until.js';
 
-const WAITER = new URL('waiting-process.mjs', import.meta.url).pathname;
+const PROCESS = new URL('lock-process.mjs', import.meta.url).pathname;
 const KINDS = [SqlRowLockProvider, SqlAdvisoryLockProvider];
 type Kind = (typeof KINDS)[number];
 
@@ -82,7 +82,7 @@ describe.each<SqlType>(['postgres', 'mariadb'])('those who wait on %s', (type) =
       const held = await (await fleet.start(Provider)).acquire('killed');
       const before = await sessions();
       const children = Array.from({ length: 4 }, () =>
-        fork(WAITER, [library.folder, Provider.name, backend.server.url, 'killed'], { stdio: 'inherit' }),
+        fork(PROCESS, [library.folder, Provider.name, backend.server.url, 'killed'], { stdio: 'inherit' }),
       );
       await Promise.all(children.map((child) => once(child, 'message')));
       expect(await sessions()).toBeGreaterThanOrEqual(before + children.length);
@@ -188,11 +188,7 @@ describe('those who wait on Postgres', () => {
   it('have the row of a process that is killed while its statement runs', async () => {
     const library = await compileLibrary();
     const locks = await fleet.start(SqlRowLockProvider);
-    const child = fork(new URL('working-process.mjs', import.meta.url).pathname, [
-      library.folder,
-      backend.server.url,
-      'work',
-    ]);
+    const child = fork(PROCESS, [library.folder, 'SqlRowLockProvider', backend.server.url, 'work', 'works']);
     await once(child, 'message');
     const waiter = await standInLine(locks, 'work');
     child.kill('SIGKILL');

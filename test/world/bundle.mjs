@@ -3,7 +3,7 @@ import { mkdirSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import { luaModule } from '../../scripts/lua-modules.mjs';
-import { planted } from '../mutants/patch.mjs';
+import { planted } from '../mutants/index.mjs';
 
 const root = join(import.meta.dirname, '../..');
 // In the repository, because the bundle imports packages.

@@ -1,4 +1,7 @@
-/** Pseudo-random choices from a seed. */
+import type { Fault, FaultKind, PlannedCaller } from './plan.js';
+import type { Effect } from './redis-model.js';
+
+/** Pseudo-random choices that a seed decides. */
 export class Dice {
   #state: number;
 
@@ -24,7 +27,7 @@ export class Dice {
   }
 
   pick<T>(choices: readonly T[]): T {
-    if (choices.length === 0) throw new Error('There are no choices.');
+    if (choices.length === 0) throw new Error('There is nothing to pick from.');
     return choices[this.whole(choices.length)] as T;
   }
 
@@ -37,7 +40,7 @@ export class Dice {
     return -mean * Math.log(1 - this.fraction());
   }
 
-  /** One of these, with a probability proportional to its weight. */
+  /** One of these, with a probability in proportion to its weight. */
   weighted<T extends string>(weights: Readonly<Partial<Record<T, number>>>): T {
     const entries = Object.entries(weights) as [T, number][];
     let rest = this.fraction() * entries.reduce((sum, [, weight]) => sum + weight, 0);
@@ -49,13 +52,43 @@ export class Dice {
   }
 }
 
-/**
- * Each input bit changes about half of the other bits (the finalizer of MurmurHash3), so consecutive seeds differ from
- * the first choice on.
- */
+/** Each bit of the input changes about half of the others (the finalizer of MurmurHash3), so seeds that follow each other differ in their first choices. */
 function mixed(input: number): number {
   let bits = input >>> 0;
   bits = Math.imul(bits ^ (bits >>> 16), 0x85ebca6b);
   bits = Math.imul(bits ^ (bits >>> 13), 0xc2b2ae35);
   return (bits ^ (bits >>> 16)) >>> 0;
+}
+
+export const POINTS: readonly Effect[] = ['written', 'written', 'deleted', 'prolonged', 'queued', 'announced'];
+
+export function callersOf(dice: Dice, processes: number, each: number): PlannedCaller[] {
+  return Array.from({ length: processes * each }, (_, index) => ({
+    place: index % processes,
+    seed: dice.whole(2 ** 31),
+  }));
+}
+
+export interface Rates {
+  readonly every: number;
+  readonly lasts: number;
+  readonly processes: number;
+  readonly duration: number;
+  readonly points?: readonly Effect[];
+}
+
+export function repeated(dice: Dice, kinds: readonly FaultKind[], rates: Rates): Fault[] {
+  const { every, lasts, processes, duration, points = POINTS } = rates;
+  const faults: Fault[] = [];
+  for (let at = dice.around(every); at < duration; at += dice.around(every)) {
+    faults.push({
+      kind: dice.pick(kinds),
+      at,
+      place: dice.whole(processes),
+      lasts: Math.min(dice.around(lasts), duration - at),
+      point: dice.pick(points),
+      choice: dice.whole(2 ** 31),
+    });
+  }
+  return faults;
 }

@@ -5,8 +5,7 @@ import type { Link, Network, WorldServer } from './network.js';
 import { type Fault, type FaultKind, longestHold, type Plan } from './plan.js';
 import { type Effect, isLock } from './redis-model.js';
 import { bucketOf } from './slot-map.js';
-import type { Story } from './story.js';
-import type { Timeline } from './timeline.js';
+import type { Story, Timeline } from './timeline.js';
 import type { Process } from './workload.js';
 
 /** What faults can change besides the network. */

@@ -8,8 +8,7 @@ import { Dice } from './dice.js';
 import { JOB } from './job-judge.js';
 import { type Judge, newCall } from './judge.js';
 import type { PlannedRecipes } from './plan.js';
-import type { Story } from './story.js';
-import type { Timeline } from './timeline.js';
+import type { Story, Timeline } from './timeline.js';
 import type { Process } from './workload.js';
 
 const LEADER = 'leader';

@@ -1,5 +1,4 @@
-import { Dice } from './dice.js';
-import { callersOf, POINTS, repeated } from './draw.js';
+import { callersOf, Dice, POINTS, repeated } from './dice.js';
 import type { CallKind, Fault, FaultKind, Habits, Plan } from './plan.js';
 import { NESTING, REDLOCK, type Theme, THEMES } from './themes.js';
 

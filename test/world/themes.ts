@@ -1,5 +1,4 @@
-import type { Dice } from './dice.js';
-import { callersOf, repeated } from './draw.js';
+import { callersOf, type Dice, repeated } from './dice.js';
 import { type Fault, type FaultKind, type Habits, longestHold, type Plan } from './plan.js';
 
 export type Theme = (dice: Dice, plan: Plan) => Partial<Plan>;

@@ -89,3 +89,27 @@ function isBefore(one: WorldEvent, other: WorldEvent): boolean {
 function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
+
+/** What has happened, as a hash and, if it is to be told, in words. */
+export class Story {
+  readonly lines: string[] = [];
+  #hash = 0x811c9dc5;
+
+  constructor(
+    private readonly timeline: Timeline,
+    private readonly isTold: boolean,
+  ) {}
+
+  /** The same for two runs in which the same happened. */
+  get hash(): string {
+    return (this.#hash >>> 0).toString(16).padStart(8, '0');
+  }
+
+  note(what: string): void {
+    const line = `${this.timeline.now.toFixed(3)} ${what}`;
+    for (let index = 0; index < line.length; index += 1) {
+      this.#hash = Math.imul(this.#hash ^ line.charCodeAt(index), 0x01000193);
+    }
+    if (this.isTold) this.lines.push(line);
+  }
+}

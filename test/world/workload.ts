@@ -6,7 +6,7 @@ import { Dice } from './dice.js';
 import { type Call, type Judge, newCall, type Terms } from './judge.js';
 import type { Machine } from './machine.js';
 import type { CallKind, Habits, PlannedCaller } from './plan.js';
-import type { Story } from './story.js';
+import type { Story } from './timeline.js';
 
 /** A process of the fleet, from its start until it crashes. */
 export interface Process {

@@ -17,8 +17,7 @@ import { QuorumJudge } from './quorum-judge.js';
 import { isLock, RedisModel } from './redis-model.js';
 import { Recipes } from './recipes.js';
 import { SlotMap, SLOTS } from './slot-map.js';
-import { Story } from './story.js';
-import { Timeline } from './timeline.js';
+import { Story, Timeline } from './timeline.js';
 import { type Outcomes, type Process, Workload } from './workload.js';
 
 /** What a run has shown. */

@@ -6,7 +6,7 @@ import { Test } from '@nestjs/testing';
 import { DistributedLock, DistributedLockModule, LockBusyError, MemoryLockProvider } from '../../../lib/index.js';
 import { deferred } from '../../core/manager-rig.js';
 import { start } from '../apps.js';
-import { CountingProvider } from '../../backends.js';
+import { CountingProvider } from '../../backend-context.js';
 
 type Task<T = void> = () => Promise<T>;
 /** Runs tasks one after the other. */

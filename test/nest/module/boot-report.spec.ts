@@ -14,7 +14,7 @@ import {
   RunOnce,
 } from '../../../lib/index.js';
 import { warnOfUnhandledSignals } from '../../../lib/nest/module/boot-report.js';
-import { CountingProvider } from '../../backends.js';
+import { CountingProvider } from '../../backend-context.js';
 import { until } from '../../until.js';
 import { liveServices } from '../../../lib/nest/service/service-slot.js';
 import { start } from '../apps.js';

@@ -13,7 +13,7 @@ import {
   RunOnce,
 } from '../../../lib/index.js';
 import type { BackendContext } from '../../../lib/api/lock-provider.js';
-import { CountingProvider } from '../../backends.js';
+import { CountingProvider } from '../../backend-context.js';
 import { liveServices } from '../../../lib/nest/service/service-slot.js';
 import { start } from '../apps.js';
 

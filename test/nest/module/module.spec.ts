@@ -18,7 +18,7 @@ import {
   type LockEventMap,
   provideLockEventRelay,
 } from '../../../lib/index.js';
-import { CountingProvider } from '../../backends.js';
+import { CountingProvider } from '../../backend-context.js';
 import { close, Gate, start, until } from '../apps.js';
 
 @Injectable()

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import {
+  applyDecorators,
   type CallHandler,
   Controller,
   type ExecutionContext,
@@ -142,60 +143,26 @@ const collect = (notes: Observable<Text>) =>
 const answerEach = (notes: Observable<Text>) =>
   notes.pipe(map(({ text }) => ({ text: `${text} ${currentLock('notes').key}` })));
 
-@Controller()
-class Below extends Handlers {
-  @GrpcStreamMethod('Notes')
-  @DistributedLock('notes', { wait: '20s' })
-  store(notes: Observable<Text>): Observable<Text> {
-    return collect(notes);
+const onStream = () => GrpcStreamMethod('Notes');
+
+/** A controller of two streams under these decorators, of which the first is the nearest to the method. */
+function streaming(...decorators: readonly MethodDecorator[]): Type {
+  @Controller()
+  class Streaming extends Handlers {
+    @applyDecorators(...decorators)
+    store(notes: Observable<Text>): Observable<Text> {
+      return collect(notes);
+    }
+    @applyDecorators(...decorators)
+    chat(notes: Observable<Text>): Observable<Text> {
+      return answerEach(notes);
+    }
   }
-  @GrpcStreamMethod('Notes')
-  @DistributedLock('notes', { wait: '20s' })
-  chat(notes: Observable<Text>): Observable<Text> {
-    return answerEach(notes);
-  }
+  return Streaming;
 }
-@Controller()
-class Above extends Handlers {
-  @DistributedLock('notes', { wait: '20s' })
-  @GrpcStreamMethod('Notes')
-  store(notes: Observable<Text>): Observable<Text> {
-    return collect(notes);
-  }
-  @DistributedLock('notes', { wait: '20s' })
-  @GrpcStreamMethod('Notes')
-  chat(notes: Observable<Text>): Observable<Text> {
-    return answerEach(notes);
-  }
-}
-@Controller()
-class Around extends Handlers {
-  @GrpcStreamMethod('Notes')
-  @DistributedLock('notes', { wait: '20s', around: 'request' })
-  store(notes: Observable<Text>): Observable<Text> {
-    return collect(notes);
-  }
-  @GrpcStreamMethod('Notes')
-  @DistributedLock('notes', { wait: '20s', around: 'request' })
-  chat(notes: Observable<Text>): Observable<Text> {
-    return answerEach(notes);
-  }
-}
-@Controller()
-class Both extends Handlers {
-  @DistributedLock('notes', { wait: '20s' })
-  @GrpcStreamMethod('Notes')
-  @DistributedLock('inner', { wait: '20s' })
-  store(notes: Observable<Text>): Observable<Text> {
-    return collect(notes);
-  }
-  @DistributedLock('notes', { wait: '20s' })
-  @GrpcStreamMethod('Notes')
-  @DistributedLock('inner', { wait: '20s' })
-  chat(notes: Observable<Text>): Observable<Text> {
-    return answerEach(notes);
-  }
-}
+
+const locked = (key: string, options: object = {}): MethodDecorator =>
+  DistributedLock(key, { wait: '20s', ...options });
 /** Async methods, which take all messages before they answer. */
 @Controller()
 class Async extends Handlers {
@@ -238,10 +205,10 @@ class ByService extends Handlers {
 }
 
 describe.each([
-  ['below @GrpcStreamMethod', Below],
-  ['above @GrpcStreamMethod', Above],
-  ["around: 'request'", Around],
-  ['above and below @GrpcStreamMethod', Both],
+  ['below @GrpcStreamMethod', streaming(locked('notes'), onStream())],
+  ['above @GrpcStreamMethod', streaming(onStream(), locked('notes'))],
+  ["around: 'request'", streaming(locked('notes', { around: 'request' }), onStream())],
+  ['above and below @GrpcStreamMethod', streaming(locked('inner'), onStream(), locked('notes'))],
   ['below @GrpcStreamMethod, on an async method', Async],
   ['of a service that the handler calls', ByService],
 ])('a lock %s', (_, controller) => {

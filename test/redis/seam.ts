@@ -1,13 +1,11 @@
 import { Redis } from 'ioredis';
 import type { AcquireRequest, BackendContext, ReleaseOutcome } from '../../lib/api/lock-provider.js';
-import { systemClock } from '../../lib/core/toolkit/clock.js';
-import { silentLogger } from '../../lib/api/logger.js';
-import { systemRandom } from '../../lib/core/toolkit/random.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
 import { FakeClock } from '../../lib/testing/index.js';
+import { contextFor as contextOf } from '../backend-context.js';
 import { type ClientLibrary, IOREDIS } from './client-libraries.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { type DirectBackend, direct, type TestEvent, type TestGrant, type TestRequest } from '../direct-backend.js';
@@ -20,8 +18,6 @@ export const INSTANCE = { id: '0123456789ab', name: 'host:1' };
 
 export { granted, request, type TestGrant, type TestRequest } from '../direct-backend.js';
 export { until };
-
-const random = systemRandom();
 
 // A test that fails half-way must not leave connections that keep Jest from ending.
 const started = new Set<RedisBackend>();
@@ -60,19 +56,7 @@ export interface StartedBackend {
 
 /** What the core gives to a backend; its events go into `events`. */
 export function contextFor(events: TestEvent[], context: Partial<BackendContext> = {}): BackendContext {
-  return {
-    name: 'redis',
-    namespace: 'lock',
-    instance: INSTANCE,
-    clock: systemClock,
-    random,
-    logger: silentLogger,
-    emit: (event) => events.push(event),
-    member: () => {
-      throw new Error('Redis has no members.');
-    },
-    ...context,
-  };
+  return contextOf(events, { name: 'redis', ...context });
 }
 
 /** A backend that is not connected. */

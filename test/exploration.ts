@@ -10,13 +10,13 @@ export function exploration(short: number, long: number): number {
   return process.env['LOCK_TESTS_LONG'] === '1' ? long : short;
 }
 
-/** A search for a fault that a test has planted; `seed` is one that finds it soon, so that it is found each time. */
+/** A search for a fault planted by a test. `seed` finds it soon and reliably. */
 export interface Search {
   readonly seed: number;
   readonly numRuns: number;
 }
 
-/** Whether the simulation of some plan shows a violation: what a simulation is worth that shows none otherwise. */
+/** Whether the simulation of some plan shows a violation, which proves that the simulation can detect the fault. */
 export async function isCaught<P>(
   plan: fc.Arbitrary<P>,
   simulate: (plan: P) => Promise<{ readonly violations: readonly string[] }>,

@@ -24,7 +24,7 @@ import { exploration, isCaught } from '../exploration.js';
 import type { Clock, Timer } from '../../lib/api/clock.js';
 import type { Random } from '../../lib/api/random.js';
 
-/** The clock of a simulated process: a little faster or slower than true time, from another start. */
+/** The clock of a simulated process: slightly faster or slower than true time, with a different start. */
 class DriftingClock implements Clock {
   constructor(
     private readonly truth: FakeClock,
@@ -40,7 +40,7 @@ class DriftingClock implements Clock {
     return this.now();
   }
 
-  // Far from that of the others, which must not matter.
+  // Far from the wall clocks of the other processes, which must not matter.
   wallTime(): number {
     return this.truth.wallTime() + this.start * 1_000;
   }
@@ -58,7 +58,10 @@ function sleep(clock: Clock, ms: number): Promise<void> {
   return new Promise((resolve) => clock.setTimer(resolve, ms));
 }
 
-/** What a simulated process draws: ids that say whose they are, and fractions of the one `chance` of the whole simulation. */
+/**
+ * The random source of a simulated process: ids that show their owner, and fractions from the simulation's single
+ * `chance`.
+ */
 function randomOfProcess(index: number, chance: () => number): Random {
   let count = 0;
   return { fraction: chance, id: () => `${index}${(count += 1).toString(16).padStart(31, '0')}` };

@@ -1,7 +1,7 @@
 import type { Fault, FaultKind, PlannedCaller } from './plan.js';
 import type { Effect } from './redis-model.js';
 
-/** Pseudo-random choices that a seed decides. */
+/** Pseudo-random choices from a seed. */
 export class Dice {
   #state: number;
 
@@ -27,7 +27,7 @@ export class Dice {
   }
 
   pick<T>(choices: readonly T[]): T {
-    if (choices.length === 0) throw new Error('There is nothing to pick from.');
+    if (choices.length === 0) throw new Error('There are no choices.');
     return choices[this.whole(choices.length)] as T;
   }
 
@@ -40,7 +40,7 @@ export class Dice {
     return -mean * Math.log(1 - this.fraction());
   }
 
-  /** One of these, with a probability in proportion to its weight. */
+  /** One of these, with a probability proportional to its weight. */
   weighted<T extends string>(weights: Readonly<Partial<Record<T, number>>>): T {
     const entries = Object.entries(weights) as [T, number][];
     let rest = this.fraction() * entries.reduce((sum, [, weight]) => sum + weight, 0);
@@ -52,7 +52,10 @@ export class Dice {
   }
 }
 
-/** Each bit of the input changes about half of the others (the finalizer of MurmurHash3), so seeds that follow each other differ in their first choices. */
+/**
+ * Each input bit changes about half of the other bits (the finalizer of MurmurHash3), so consecutive seeds differ from
+ * the first choice on.
+ */
 function mixed(input: number): number {
   let bits = input >>> 0;
   bits = Math.imul(bits ^ (bits >>> 16), 0x85ebca6b);

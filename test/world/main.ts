@@ -108,15 +108,15 @@ async function explain(plan: Plan, violations: readonly string[]): Promise<void>
   console.log(`\nIts plan: ${JSON.stringify(smallest)}\n`);
 }
 
-/** A violation without its numbers, so that a smaller plan is known to show the same. */
+/** A violation without its numbers, to tell whether a smaller plan shows the same one. */
 function kindOf(violation: string): string {
   return violation.replace(/\d[\d.]*/g, '#').slice(0, 60);
 }
 
 /**
- * Makes a plan smaller as long as `fails` holds for it: fewer faults, callers and processes, and less time.
+ * Shrinks a plan as long as `fails` holds for it: fewer faults, callers, and processes, and less time.
  *
- * @param most how many plans are tried
+ * @param most the maximum number of plans to try
  */
 async function shrink(plan: Plan, fails: (plan: Plan) => Promise<boolean>, most = 150): Promise<Plan> {
   let smallest = plan;
@@ -145,7 +145,7 @@ async function shrink(plan: Plan, fails: (plan: Plan) => Promise<boolean>, most 
   return smallest;
 }
 
-/** Tries to remove halves, then quarters, and in the end single ones. */
+/** Tries to remove halves, then quarters, and finally single items. */
 async function removeParts<T>(parts: () => readonly T[], accepts: (rest: T[]) => Promise<boolean>): Promise<void> {
   for (let size = Math.ceil(parts().length / 2); size >= 1; size = Math.floor(size / 2)) {
     for (let from = 0; from < parts().length;) {

@@ -90,17 +90,17 @@ function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-/** What has happened, as a hash and, if it is to be told, in words. */
+/** What happened, as a hash and, if requested, in words. */
 export class Story {
   readonly lines: string[] = [];
   #hash = 0x811c9dc5;
 
   constructor(
     private readonly timeline: Timeline,
-    private readonly isTold: boolean,
+    private readonly keepsLines: boolean,
   ) {}
 
-  /** The same for two runs in which the same happened. */
+  /** Equal for two runs with the same events. */
   get hash(): string {
     return (this.#hash >>> 0).toString(16).padStart(8, '0');
   }
@@ -110,6 +110,6 @@ export class Story {
     for (let index = 0; index < line.length; index += 1) {
       this.#hash = Math.imul(this.#hash ^ line.charCodeAt(index), 0x01000193);
     }
-    if (this.isTold) this.lines.push(line);
+    if (this.keepsLines) this.lines.push(line);
   }
 }

@@ -5,7 +5,7 @@
  * Only votes that count can renew a lock. The grant's votes count. A later vote counts once a renewal or recount sent
  * after its acknowledgment has succeeded without it, which proves that the vote coexisted with a majority. If it
  * counted earlier, a hold
- * could come back to life after another caller had held the lock (`test/redlock/vote-model.ts` finds the sequence).
+ * could come back to life after another caller had held the lock (`test/redlock/lost-votes.spec.ts` finds the sequence).
  *
  * Every request has one of these, so they use lists indexed by node, which are smaller than a `Map`.
  */

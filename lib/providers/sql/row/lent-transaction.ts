@@ -1,21 +1,9 @@
 import { LockConfigError } from '../../../api/errors.js';
 import type { Lock } from '../../../api/lock.js';
+import type { ReleaseOutcome } from '../../../api/lock-provider.js';
 import type { SendStatement } from '../connection/dialect.js';
 import { faultOf } from '../connection/failure.js';
 import { type Session, TransactionEndedError } from '../connection/session.js';
-
-/** The transaction was not committed, or its outcome is unknown. */
-export class UncommittedError extends Error {
-  constructor(
-    /**
-     * What happened to the writes. `replaced` means another transaction was open instead of the lock's and was rolled back.
-     */
-    readonly written: 'rolled-back' | 'unknown' | 'replaced',
-    cause: unknown,
-  ) {
-    super('The lock transaction was not committed.', { cause });
-  }
-}
 
 /** Lends a session's transaction to the application, on behalf of this holder. */
 export type LendTransaction = (session: Session, holder: string) => LentTransaction;
@@ -48,8 +36,11 @@ export class LentTransaction {
     this.client = session.lend(this.#statement);
   }
 
-  /** @throws UncommittedError */
-  async commit(): Promise<void> {
+  /**
+   * Resolves to `released` once it is committed. Otherwise, the writes were rolled back, their outcome is unknown, or
+   * the lock was `lost` earlier: another transaction was open instead of the lock's, and was rolled back.
+   */
+  async commit(): Promise<ReleaseOutcome> {
     const { session } = this;
     let isSent = false;
     try {
@@ -60,13 +51,14 @@ export class LentTransaction {
       if (this.#marked) await session.run(`RELEASE SAVEPOINT ${this.#savepoint}`);
       isSent = true;
       await session.commit();
-    } catch (error) {
-      const isUnknown = isSent && !(error instanceof TransactionEndedError) && !session.home.dialect.isAnswer(error);
-      if (isUnknown) throw new UncommittedError('unknown', error);
+    } catch (cause) {
+      const isUnknown = isSent && !(cause instanceof TransactionEndedError) && !session.home.dialect.isAnswer(cause);
+      if (isUnknown) return { written: 'unknown', cause };
       if (!session.isSilent) await this.rollback().catch(() => undefined);
-      throw new UncommittedError(faultOf(error) === 'no-savepoint' ? 'replaced' : 'rolled-back', error);
+      return faultOf(cause) === 'no-savepoint' ? 'lost' : { written: 'rolled-back', cause };
     }
     await this.afterEnd?.('Commit');
+    return 'released';
   }
 
   async rollback(): Promise<void> {
@@ -106,16 +98,8 @@ export class LentTransaction {
   };
 }
 
-// Keyed by holder id. Ids are unique, even across several applications in one process.
-const lenders = new Map<string, () => LentTransaction>();
-
-export function offerTransaction(holder: string, lend: () => LentTransaction): void {
-  lenders.set(holder, lend);
-}
-
-export function withdrawTransaction(holder: string): void {
-  lenders.delete(holder);
-}
+/** Creates the transactions that can be lent, by holder id. Ids are unique, even across several applications in one process. */
+export const lenders = new Map<string, () => LentTransaction>();
 
 /**
  * The transaction that holds the lock.

@@ -14,13 +14,7 @@ import { pauseBeforeRetry } from '../connection/failure.js';
 import { counterNameOf, rowNameOf } from '../table/lock-name.js';
 import type { Session } from '../connection/session.js';
 import { heldIn, type RequestState, type SqlRequest } from '../sql-backend.js';
-import {
-  type LendTransaction,
-  type LentTransaction,
-  offerTransaction,
-  UncommittedError,
-  withdrawTransaction,
-} from './lent-transaction.js';
+import { lenders, type LendTransaction, type LentTransaction } from './lent-transaction.js';
 import type { SqlSettings } from '../options.js';
 
 // If a slice ends sooner than this, in ms, it didn't wait.
@@ -94,24 +88,20 @@ export class RowRequest implements SqlRequest {
       return 'lost';
     }
     try {
-      if (lent && !failed) await lent.commit();
+      let outcome: ReleaseOutcome = 'released';
+      if (lent && !failed) outcome = await lent.commit();
       // Nothing was written, or it must be discarded. Postgres writes a COMMIT to disk even if it only frees locks, but
       // not a ROLLBACK.
       else await (lent ?? session).rollback();
-      session.giveBack();
-      return 'released';
-    } catch (error) {
+      // If another transaction replaced the lock's, earlier writes may already be committed, and another process may have
+      // held the lock since. The application may also have left other state on the connection, such as table locks.
+      if (outcome === 'lost') session.destroy();
+      // The session is only reused if the transaction has ended.
+      else session.giveBack();
+      return outcome;
+    } catch {
       const isFree = failed && session.isLost();
-      const { written, cause } = error instanceof UncommittedError ? error : {};
-      if (written === 'replaced') {
-        // Earlier writes may already be committed, and another process may have held the lock since. The application
-        // may also have left other state on the connection, such as table locks.
-        session.destroy();
-        return 'lost';
-      }
-      // The session is only reused if the transaction was rolled back.
       session.giveBack();
-      if (written) return { written, cause };
       return isFree ? 'released' : 'unknown';
     }
   }
@@ -205,8 +195,7 @@ export class RowRequest implements SqlRequest {
     const grant = { fencingToken, validUntil: session.validUntil, lease: this.settings.sessionGuard };
     const held: HeldRow = { session, grant };
     this.#state = held;
-    if (request.mode === 'exclusive')
-      offerTransaction(request.id, () => (held.lent ??= this.lend(session, request.id)));
+    if (request.mode === 'exclusive') lenders.set(request.id, () => (held.lent ??= this.lend(session, request.id)));
     return grant;
   }
 
@@ -214,7 +203,7 @@ export class RowRequest implements SqlRequest {
   readonly #end = (): HeldRow | undefined => {
     const held = heldIn(this.#state);
     this.#state = 'over';
-    withdrawTransaction(this.request.id);
+    lenders.delete(this.request.id);
     // Any other statement in flight will be answered soon; acquire() then returns the session.
     if (!held && this.#isWaiting) this.#session?.destroy();
     return held;

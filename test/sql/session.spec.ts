@@ -11,7 +11,6 @@ import { type AdvisoryDatabase, AdvisoryRequest } from '../../lib/providers/sql/
 import { HoldingSession } from '../../lib/providers/sql/advisory/holding-session.js';
 import { HoldingSessions } from '../../lib/providers/sql/advisory/holding-sessions.js';
 import { postgres } from '../../lib/providers/sql/connection/postgres.js';
-import type { SqlSettings } from '../../lib/providers/sql/options.js';
 import { contextFor } from '../backend-context.js';
 
 const context = new AsyncLocalStorage<string>();
@@ -149,12 +148,12 @@ function scriptedHolding() {
 
 /** Attempts for one key, by their ids, whose tokens are these answers. */
 function attemptsOn(holding: HoldingSessions, nextTokens: () => Promise<bigint> | undefined) {
-  const database = { scope: '', holding, table: { nextTokens } } as unknown as AdvisoryDatabase;
-  const settings = { sessionGuard: 30_000, fencing: true, family: postgres } as unknown as SqlSettings;
+  const settings = { sessionGuard: 30_000, fencing: true, family: postgres };
+  const database = { settings, scope: '', holding, table: { nextTokens } } as unknown as AdvisoryDatabase;
   const { signal } = new AbortController();
   return (id: string) => {
     const request = { key: 'k', id, mode: 'exclusive', wait: 0, callers: 1, signal } as unknown as AcquireRequest;
-    return new AdvisoryRequest(contextFor(), database, settings, request);
+    return new AdvisoryRequest(contextFor(), database, request);
   };
 }
 

@@ -9,6 +9,7 @@ import { type SessionLimits, Sessions } from './connection/sessions.js';
 
 /** A connected database. */
 export interface Database {
+  readonly settings: SqlSettings;
   readonly server: Server;
   /** Runs a statement in autocommit. */
   readonly run: Run;
@@ -57,7 +58,7 @@ export async function connectToServer(settings: SqlSettings, context: BackendCon
     if (needs.table) await table.prepare();
     const most = 1 + needs.forStatements + (needs.forLocks?.most ?? 0);
     const diagnose = () => [...server.diagnostics, ...tooMany(most, facts.maxConnections)];
-    return { server, sessions, run: statements.run, table, diagnose, close };
+    return { settings, server, sessions, run: statements.run, table, diagnose, close };
   } catch (error) {
     await close();
     throw error;

@@ -49,7 +49,7 @@ export class RowLockBackend extends SqlBackend<Database> {
   }
 
   protected requestFor(database: Database, request: AcquireRequest, context: BackendContext): RowRequest {
-    return new RowRequest(context, database, this.settings, this.lend, request);
+    return new RowRequest(context, database, this.lend, request);
   }
 }
 
@@ -79,7 +79,7 @@ export class AdvisoryLockBackend extends SqlBackend<AdvisoryDatabase> {
   }
 
   protected requestFor(database: AdvisoryDatabase, request: AcquireRequest, context: BackendContext): AdvisoryRequest {
-    return new AdvisoryRequest(context, database, this.settings, request);
+    return new AdvisoryRequest(context, database, request);
   }
 }
 

@@ -9,7 +9,6 @@ import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { firstToken } from '../../../core/toolkit/fencing-token.js';
 import { pauseBeforeRetry } from '../connection/failure.js';
 import type { Database } from '../database.js';
-import type { SqlSettings } from '../options.js';
 import { counterNameOf } from '../table/lock-name.js';
 import { heldIn, type RequestState, type SqlRequest } from '../sql-backend.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
@@ -36,9 +35,9 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   constructor(
     private readonly context: BackendContext,
     private readonly database: AdvisoryDatabase,
-    private readonly settings: SqlSettings,
     private readonly request: AcquireRequest,
   ) {
+    const { settings } = database;
     this.#name = settings.family.advisory.nameOf(database.scope, context.namespace, request.key);
     this.#counter = settings.fencing ? counterNameOf(context.namespace, request.key) : undefined;
   }
@@ -137,7 +136,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       if (this.#hasEnded()) return undefined;
       const fencingToken = lastToken === null ? null : firstToken(mode, lastToken, callers);
       const { validUntil } = session;
-      const grant = { fencingToken, followers: callers - 1, validUntil, lease: this.settings.sessionGuard };
+      const grant = { fencingToken, followers: callers - 1, validUntil, lease: this.database.settings.sessionGuard };
       this.#state = { place, grant };
       return grant;
     } finally {

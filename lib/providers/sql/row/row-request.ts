@@ -15,7 +15,6 @@ import { counterNameOf, rowNameOf } from '../table/lock-name.js';
 import type { Session } from '../connection/session.js';
 import { heldIn, type RequestState, type SqlRequest } from '../sql-backend.js';
 import { lenders, type LendTransaction, type LentTransaction } from './lent-transaction.js';
-import type { SqlSettings } from '../options.js';
 
 // If a slice ends sooner than this, in ms, it didn't wait.
 const TOO_EARLY = 50;
@@ -40,12 +39,11 @@ export class RowRequest implements SqlRequest {
   constructor(
     private readonly context: BackendContext,
     private readonly database: Database,
-    private readonly settings: SqlSettings,
     private readonly lend: LendTransaction,
     private readonly request: AcquireRequest,
   ) {
     this.#row = rowNameOf(context.namespace, request.key);
-    this.#counter = settings.fencing ? counterNameOf(context.namespace, request.key) : undefined;
+    this.#counter = database.settings.fencing ? counterNameOf(context.namespace, request.key) : undefined;
   }
 
   get unansweredFor(): number {
@@ -192,7 +190,7 @@ export class RowRequest implements SqlRequest {
     session.onLost = (cause) => {
       request.lost(cause);
     };
-    const grant = { fencingToken, validUntil: session.validUntil, lease: this.settings.sessionGuard };
+    const grant = { fencingToken, validUntil: session.validUntil, lease: this.database.settings.sessionGuard };
     const held: HeldRow = { session, grant };
     this.#state = held;
     if (request.mode === 'exclusive') lenders.set(request.id, () => (held.lent ??= this.lend(session, request.id)));

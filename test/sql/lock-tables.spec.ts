@@ -15,14 +15,12 @@ import { advisoryLockNumber, userLockName } from '../../lib/providers/sql/adviso
 import {
   counterNameOf,
   instanceNameOf,
-  keyOfLease,
   labelOf,
-  leaseLabelOf,
-  leaseNameOf,
+  entryLabelOf,
   leasesAndInstancesOf,
-  nameOfRecord,
-  recordNameOf,
-  recordNamesOf,
+  keyOfEntry,
+  entryNameOf,
+  entryNamesOf,
   rowNameOf,
   textOfLabel,
 } from '../../lib/providers/sql/table/lock-name.js';
@@ -216,23 +214,23 @@ describe('names of rows', () => {
     const shown = ['order:42', 'x'.repeat(120)];
     const hidden = ['a b', 'é\u0000\ud800🔑"\\', 'x'.repeat(121)];
     for (const key of [...shown, ...hidden]) {
-      const label = leaseLabelOf(key);
+      const label = entryLabelOf(key);
       expect(label === null).toBe(shown.includes(key));
       expect(label ?? '').toMatch(/^[\x20-\x7e]*$/);
-      expect(keyOfLease('shop', leaseNameOf('shop', key), label)).toBe(key);
+      expect(keyOfEntry('shop', 'lease', { name: entryNameOf('shop', 'lease', key), label })).toBe(key);
     }
-    expect(leaseLabelOf('é b')).toBe('"\\u00e9 b"');
+    expect(entryLabelOf('é b')).toBe('"\\u00e9 b"');
     expect(textOfLabel(labelOf('host:1'))).toBe('host:1');
     expect(instanceNameOf('shop', '0123456789ab')).toBe('shop#instance:0123456789ab');
   });
 
   it.each(['run', 'failover'] as const)('of records lead back to their names, apart from leases: %s', (kind) => {
-    expect(recordNameOf('shop', kind, 'nightly')).toBe(`shop#${kind}:nightly`);
-    const [first, last] = recordNamesOf('shop', kind);
+    expect(entryNameOf('shop', kind, 'nightly')).toBe(`shop#${kind}:nightly`);
+    const [first, last] = entryNamesOf('shop', kind);
     const [firstLease, lastLease] = leasesAndInstancesOf('shop');
     for (const name of ['nightly', 'x'.repeat(120), 'a b', '\ud800', 'x'.repeat(121), '', '~']) {
-      const row = recordNameOf('shop', kind, name);
-      expect(nameOfRecord('shop', kind, row, leaseLabelOf(name))).toBe(name);
+      const row = entryNameOf('shop', kind, name);
+      expect(keyOfEntry('shop', kind, { name: row, label: entryLabelOf(name) })).toBe(name);
       expect([row, first < row && row < last, row < firstLease || row > lastLease]).toEqual([row, true, true]);
     }
   });
@@ -290,10 +288,10 @@ describe('the table of the locks', () => {
 
   // Golden: two versions of this package in one fleet must use the same rows, always.
   it('has other rows for leases than for row locks', () => {
-    expect(leaseNameOf('shop', 'order:42')).toBe('shop#lease:order:42');
-    expect(leaseNameOf('shop', 'a b')).toBe('shop#lease:a_b#h4fMnf0CFrqHZE2QKepVI-VfEDmrXap6hhhmU2qKI_s');
+    expect(entryNameOf('shop', 'lease', 'order:42')).toBe('shop#lease:order:42');
+    expect(entryNameOf('shop', 'lease', 'a b')).toBe('shop#lease:a_b#h4fMnf0CFrqHZE2QKepVI-VfEDmrXap6hhhmU2qKI_s');
     expect(rowNameOf('shop', 'order:42')).toBe('shop:order:42');
-    expect(leaseNameOf('n'.repeat(64), 'é'.repeat(400)).length).toBeLessThanOrEqual(255);
+    expect(entryNameOf('n'.repeat(64), 'lease', 'é'.repeat(400)).length).toBeLessThanOrEqual(255);
   });
 });
 

@@ -3,7 +3,7 @@ import { type RowLockBackend } from '../../lib/providers/sql/session-lock-backen
 import { jest } from '@jest/globals';
 import { LockConfigError } from '../../lib/api/errors.js';
 import type { Grant, LockBackend, LockProvider, RecordStore, StoredRecord } from '../../lib/api/lock-provider.js';
-import { leasesAndInstancesOf, recordNameOf } from '../../lib/providers/sql/table/lock-name.js';
+import { leasesAndInstancesOf, entryNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { LockTable } from '../../lib/providers/sql/table/lock-table.js';
 import { contextFor } from '../backend-context.js';
 import { requestFor } from '../direct-backend.js';
@@ -30,7 +30,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
   async function rowOf(name: string) {
     const rows = await backend.admin.query<Record<'token' | 'expires' | 'holders' | 'label', unknown>[]>(
       `SELECT token, expires, holders, label FROM ${TABLE} WHERE name = ${value}`,
-      [recordNameOf('shop', 'run', name)],
+      [entryNameOf('shop', 'run', name)],
     );
     const [row] = rows;
     return row && { token: Number(row.token), expires: Number(row.expires), text: String(row.holders) };
@@ -95,7 +95,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     expect(before.expires - before.token).toBe(400 * DAY_IN_MICROSECONDS);
     // A server whose clock was set back since, to a time before the last write.
     await backend.admin.query(`UPDATE ${TABLE} SET expires = expires + ${DAY_IN_MICROSECONDS} WHERE name = ${value}`, [
-      recordNameOf('shop', 'run', 'written'),
+      entryNameOf('shop', 'run', 'written'),
     ]);
     const second = await records.replace('written', 'é', 'é');
     const after = (await rowOf('written'))!;
@@ -123,7 +123,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
   it('are not among the rows that a process cleans each hour, by their names alone', () => {
     const [first, last] = leasesAndInstancesOf('shop');
     for (const name of ['', '!', 'order', 'a b', '~']) {
-      const row = recordNameOf('shop', 'run', name);
+      const row = entryNameOf('shop', 'run', name);
       expect([row, row > first && row < last]).toEqual([row, false]);
     }
   });
@@ -132,7 +132,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     const { records } = await start(await kinds.version());
     await records.replace('damaged', null, 'a');
     await backend.admin.query(`UPDATE ${TABLE} SET holders = 'a' WHERE name = ${value}`, [
-      recordNameOf('shop', 'run', 'damaged'),
+      entryNameOf('shop', 'run', 'damaged'),
     ]);
     for (const operation of [() => records.read('damaged'), () => records.replace('damaged', 'a', 'b')]) {
       await expect(operation()).rejects.toThrow(LockConfigError);
@@ -140,7 +140,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
         'Row "shop#run:damaged" in the lock table is not a record written by this package. Delete the row.',
       );
     }
-    await backend.admin.query(`DELETE FROM ${TABLE} WHERE name = ${value}`, [recordNameOf('shop', 'run', 'damaged')]);
+    await backend.admin.query(`DELETE FROM ${TABLE} WHERE name = ${value}`, [entryNameOf('shop', 'run', 'damaged')]);
     expect(await valueOf(records.replace('damaged', null, 'b'))).toBe('b');
   });
 

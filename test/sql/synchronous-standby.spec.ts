@@ -2,7 +2,7 @@ import pg from 'pg';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { SqlAdvisoryLockProvider, SqlRowLockProvider, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
-import { leaseNameOf } from '../../lib/providers/sql/table/lock-name.js';
+import { entryNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { type PostgresStandby, type SqlServer, startPostgres, startPostgresStandby } from '../servers/sql-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { TIMEOUT, until } from '../until.js';
@@ -49,7 +49,7 @@ describe('a synchronous standby of Postgres', () => {
     // A place that was freed ends at 0.
     const { rows } = await admin.query<{ holder: unknown; holders: unknown }>(
       `SELECT holder, holders FROM distributed_lock WHERE name = $1 AND (holder IS NOT NULL OR holders ~ '=[1-9]')`,
-      [leaseNameOf('test', KEY)],
+      [entryNameOf('test', 'lease', KEY)],
     );
     await admin.end();
     return rows;

@@ -1,5 +1,5 @@
 import { DataSource } from 'typeorm';
-import { leaseNameOf } from '../../lib/providers/sql/table/lock-name.js';
+import { entryNameOf } from '../../lib/providers/sql/table/lock-name.js';
 import { TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
 import type { ProviderHarness } from '../../lib/provider-kit/index.js';
 import { capabilitiesOf } from '../backend-context.js';
@@ -27,7 +27,7 @@ export async function leaseRows(admin: DataSource, namespace: string): Promise<L
 
 /** Frees a lease behind the back of its holder. */
 export async function revokeLease(admin: DataSource, namespace: string, key: string): Promise<void> {
-  const name = leaseNameOf(namespace, key);
+  const name = entryNameOf(namespace, 'lease', key);
   await admin.query(`UPDATE ${TABLE} SET holder = NULL, expires = 0 WHERE name = '${name}'`);
 }
 

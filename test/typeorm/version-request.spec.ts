@@ -4,7 +4,8 @@ import type { AcquireRequest, LockProvider } from '../../lib/api/lock-provider.j
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { validUntil } from '../../lib/core/toolkit/validity.js';
 import type { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
-import { FREED, isGranted, type Lease, leaseOf, type LeaseRow } from '../../lib/providers/sql/version/lease.js';
+import type { LockRow } from '../../lib/providers/sql/table/lock-table.js';
+import { FREED, isGranted, type Lease, leaseOf } from '../../lib/providers/sql/version/lease.js';
 import { type LeaseDatabase, VersionRequest } from '../../lib/providers/sql/version/version-request.js';
 import { VersionLockBackend } from '../../lib/providers/sql/version/version-lock-backend.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
@@ -465,7 +466,7 @@ describe('several keys of a version lock', () => {
 const NOW = 1_700_000_000_000_000;
 
 /** A row with two limited holders of the only place, of which the first ends at this time. */
-const rowWith = (end: string): LeaseRow => ({
+const rowWith = (end: string): LockRow => ({
   ...{ name: 'k', token: 2, holder: null, label: null, expires: NOW + 1_000_000, server_time: NOW },
   holders: `;first=${end},1,1,1;second=${NOW + 1_000_000},2,1,1`,
 });

@@ -8,7 +8,7 @@ import type { SqlSettings } from './options.js';
 import type { LendTransaction } from './row/lent-transaction.js';
 import { RowRequest } from './row/row-request.js';
 import { SqlBackend } from './sql-backend.js';
-import { purge, readUnusedFor } from './table/purge.js';
+import { purge } from './table/purge.js';
 
 /*
  * Row locks and advisory locks belong to a server session. These backends only connect and create requests.
@@ -37,9 +37,8 @@ export class RowLockBackend extends SqlBackend<Database> {
    * ago. Returns the number of deleted rows. If a deleted key is used again, the first lock costs one more statement, and
    * an attempt that doesn't wait may find the key busy while its row is being deleted.
    */
-  async purge(options: PurgeOptions): Promise<number> {
-    const unusedFor = readUnusedFor(options);
-    return this.operate('purge()', ({ table }) => purge(table, unusedFor));
+  purge(options: PurgeOptions): Promise<number> {
+    return this.operate('purge()', ({ table }) => purge(table, options));
   }
 
   protected open(): Promise<Database> {

@@ -119,8 +119,6 @@ export interface Family {
   readonly now: string;
   /** Like `now`, but a statement that uses it fails on a server that may no longer accept writes. */
   readonly nowOnWriter: string;
-  /** The function that returns the largest of its arguments. */
-  readonly greatest: string;
   /**
    * An INSERT of a name and a label that sets the time of last use to now. Does nothing if the row exists, and doesn't
    * wait for a transaction that has locked it.

@@ -101,7 +101,6 @@ export const mysql: Family = {
   list: (values) => values,
   now: MYSQL_NOW,
   nowOnWriter: `(${MYSQL_NOW} + ${ZERO_ON_A_WRITER})`,
-  greatest: 'GREATEST',
   // INSERT IGNORE alone would wait. MariaDB has a setting that prevents it; MySQL doesn't.
   insertKey: (table) =>
     `INSERT IGNORE INTO ${table} (name, expires, label) SELECT a.name, ${MYSQL_NOW}, a.label ` +

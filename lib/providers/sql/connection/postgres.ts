@@ -135,7 +135,6 @@ export const postgres: Family = {
   now: NOW,
   // This fails on a read-only server anyway, for every account.
   nowOnWriter: NOW,
-  greatest: 'GREATEST',
   // Name the column so the statement fails if there is no primary key: without one, a key could have many rows.
   insertKey: (table) =>
     `INSERT INTO ${table} (name, expires, label) VALUES ($1, ${NOW}, $2) ON CONFLICT (name) DO NOTHING`,

@@ -16,28 +16,36 @@ export function rowNameOf(namespace: string, key: string): string {
   return `${namespace}:${beginningOf(key)}#${createHash('sha256').update(key, 'utf16le').digest('base64url')}`;
 }
 
-/** The name of a key's lease row. It differs from the row lock's name, because a row lock would block the lease. */
-export function leaseNameOf(namespace: string, key: string): string {
-  // Namespaces contain no '#', so leases and row locks never share a row.
-  return rowNameOf(`${namespace}#lease`, key);
+/** A job's last run, or a failover's epoch. The hourly purge skips both. */
+export type RecordKind = 'run' | 'failover';
+export type EntryKind = RecordKind | 'lease';
+
+/** The name of a lease's or a record's row. It differs from a row lock's name, because a row lock would block it. */
+export function entryNameOf(namespace: string, kind: EntryKind, key: string): string {
+  // Namespaces contain no '#', so leases, records, and row locks never share a row.
+  return rowNameOf(`${namespace}#${kind}`, key);
 }
 
 /**
  * What to store in the `label` column: a lease's key or a record's name; `null` if the row name already shows
  * it.
  */
-export function leaseLabelOf(key: string): string | null {
+export function entryLabelOf(key: string): string | null {
   return isReadable(key) ? null : labelOf(key);
 }
 
-/** A lease row's key. */
-export function keyOfLease(namespace: string, name: string, label: string | null): string {
-  return label === null ? name.slice(`${namespace}#lease:`.length) : textOfLabel(label);
+/** A lease's key, or a record's name. */
+export function keyOfEntry(
+  namespace: string,
+  kind: EntryKind,
+  { name, label }: { readonly name: string | Buffer; readonly label: string | Buffer | null },
+): string {
+  return label === null ? name.toString().slice(`${namespace}#${kind}:`.length) : textOfLabel(label.toString());
 }
 
-/** The range of names covering all leases with this key prefix, and possibly others. */
-export function leaseNamesBetween(namespace: string, prefix: string): readonly [string, string] {
-  const first = `${namespace}#lease:${beginningOf(prefix)}`;
+/** The range of names covering all entries of one kind whose keys have this prefix, and possibly others of that kind. */
+export function entryNamesOf(namespace: string, kind: EntryKind, prefix = ''): readonly [string, string] {
+  const first = `${namespace}#${kind}:${beginningOf(prefix)}`;
   // The tilde sorts after every character in a name.
   return [first, `${first}~`];
 }
@@ -45,24 +53,6 @@ export function leaseNamesBetween(namespace: string, prefix: string): readonly [
 /** A lease row's namespace; `undefined` for other rows. */
 export function namespaceOfLease(name: string): string | undefined {
   return /^([A-Za-z0-9_.-]{1,64})#lease:/.exec(name)?.[1];
-}
-
-/** A job's last run, or a failover's epoch. The hourly purge skips both. */
-export type RecordKind = 'run' | 'failover';
-
-/** The name of a record's row. */
-export function recordNameOf(namespace: string, kind: RecordKind, name: string): string {
-  return rowNameOf(`${namespace}#${kind}`, name);
-}
-
-/** The name of the record in a row. */
-export function nameOfRecord(namespace: string, kind: RecordKind, row: string, label: string | null): string {
-  return label === null ? row.slice(`${namespace}#${kind}:`.length) : textOfLabel(label);
-}
-
-/** The name range for all records of one kind. */
-export function recordNamesOf(namespace: string, kind: RecordKind): readonly [string, string] {
-  return [`${namespace}#${kind}:`, `${namespace}#${kind}:~`];
 }
 
 /** The row that stores an instance's name. */

@@ -5,7 +5,25 @@ import { Batches } from '../connection/batches.js';
 import type { Family } from '../connection/dialect.js';
 import { faultOf, pauseBeforeRetry, remedyOf } from '../connection/failure.js';
 import type { SqlSettings } from '../options.js';
+import { type EntryKind, entryNamesOf, keyOfEntry } from './lock-name.js';
 import { partsOf, quotedTable } from './lock-schema.js';
+
+/**
+ * A row as returned by the drivers: a 64-bit number may be a number, a string, or a bigint, and a binary column is a
+ * Buffer.
+ */
+export interface LockRow {
+  readonly name: string | Buffer;
+  readonly token: string | number | bigint;
+  readonly holder: string | Buffer | null;
+  readonly holders: string | Buffer | null;
+  readonly expires: string | number | bigint;
+  readonly label: string | Buffer | null;
+  readonly server_time: string | number | bigint;
+}
+
+/** How many rows a list reads per statement. */
+const PAGE = 500;
 
 /**
  * The lock table. It contains a row for each key that has ever been locked. A row lock's row doesn't show the holder.
@@ -147,7 +165,7 @@ export class LockTable {
    */
   async nextTokens(counter: string, count: number, run = this.run): Promise<bigint> {
     const { family, name } = this;
-    const next = `${family.greatest}(token + ${family.value(1)}, ${family.now})`;
+    const next = `GREATEST(token + ${family.value(1)}, ${family.now})`;
     for (;;) {
       const update = family.updateToken(name, next, ` WHERE name = ${family.value(2)}`);
       const last = family.tokenOf(await run(update, [count, counter]));
@@ -172,22 +190,41 @@ export class LockTable {
     }
     return callers.add(undefined);
   }
+
+  /**
+   * Reads the next rows in name order, whatever they are. There is no index on `expires`, so a search for held
+   * rows could read the whole table. The same goes for a range of names: Postgres may read and sort the whole range
+   * (measured without table statistics).
+   */
+  async page(from: string): Promise<readonly LockRow[]> {
+    const { columns, name, family } = this;
+    const select = `SELECT ${columns} FROM ${name} WHERE name >= ${family.value(1)} ORDER BY name LIMIT ${PAGE}`;
+    return (await this.run(select, [from])) as readonly LockRow[];
+  }
+
+  protected get columns(): string {
+    return `name, token, holder, holders, expires, label, ${this.family.now} AS server_time`;
+  }
 }
 
 /**
- * The rows in a range of names, page by page. @param read resolves to the next rows in name order, starting with the given name
+ * The leases or the records in a namespace whose keys may have this prefix, page by page. @param read resolves to the
+ * next rows in name order, starting with the given name
  */
-export async function* pagesOf<Row extends { readonly name: string }>(
-  [first, end]: readonly [string, string],
-  read: (from: string) => Promise<readonly Row[]>,
-): AsyncGenerator<readonly Row[]> {
+export async function* entriesOf(
+  namespace: string,
+  kind: EntryKind,
+  prefix: string,
+  read: (from: string) => Promise<readonly LockRow[]>,
+) {
+  const [first, end] = entryNamesOf(namespace, kind, prefix);
   for (let from = first; ;) {
-    const page = (await read(from)).filter(({ name }) => name < end);
-    yield page;
+    const page = (await read(from)).filter(({ name }) => name.toString() < end);
+    yield page.map((row) => ({ row, key: keyOfEntry(namespace, kind, row) }));
     const last = page.at(-1);
     if (!last) return;
     // The exclamation mark sorts before every character in a name.
-    from = `${last.name}!`;
+    from = `${last.name.toString()}!`;
   }
 }
 

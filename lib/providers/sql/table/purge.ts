@@ -18,26 +18,23 @@ export function isUnused({ now }: Family, unusedFor: number): string {
   return `name NOT LIKE '%#fence:%' AND name NOT LIKE '%#probe:%' AND expires <= ${now} - ${Math.ceil(unusedFor * 1000)}`;
 }
 
-/** @throws LockConfigError */
-export function readUnusedFor({ unusedFor }: PurgeOptions): number {
-  return toMilliseconds(unusedFor, 'unusedFor', { min: 1_000 });
-}
-
 /**
- * Deletes lock rows in a range of names (default: all) that have been unused for `unusedFor` ms. Resolves to the
+ * Deletes lock rows in a range of names (default: all) that have been unused for `unusedFor` (1 s to 24.8 days). Resolves to the
  * number deleted. Each statement is a separate transaction, so a process that freezes in between doesn't leave rows locked.
  *
  * Rows in use are never deleted: held or retained leases end in the future, and rows locked by any transaction
  * are skipped. Candidates are first read without locking, because a locking scan would make free keys look busy.
+ *
+ * @throws LockConfigError for an invalid `unusedFor`
  */
 export async function purge(
   { name, family, run }: LockTable,
-  unusedFor: number,
+  { unusedFor }: PurgeOptions,
   // All names sort between these two.
   [begin, afterLast]: readonly [string, string] = ['', '\u007f'],
 ): Promise<number> {
   const [first, second] = [family.value(1), family.value(2)];
-  const condition = isUnused(family, unusedFor);
+  const condition = isUnused(family, toMilliseconds(unusedFor, 'unusedFor', { min: 1_000 }));
   const part = `SELECT name FROM ${name} WHERE name > ${first} AND name < ${second} ORDER BY name LIMIT ${ROWS_IN_A_PART}`;
   const endOfPart = `SELECT MAX(name) AS name FROM (${part}) AS part`;
   const candidates = `SELECT name FROM ${name} WHERE name > ${first} AND name <= ${second} AND ${condition}`;

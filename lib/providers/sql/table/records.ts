@@ -1,16 +1,8 @@
 import { LockConfigError } from '../../../api/errors.js';
 import type { BackendContext, RecordStore, StoredRecord } from '../../../api/lock-provider.js';
 import { firstRow, textOf } from '../connection/answer.js';
-import {
-  leaseLabelOf,
-  labelOf,
-  nameOfRecord,
-  recordNameOf,
-  recordNamesOf,
-  type RecordKind,
-  textOfLabel,
-} from './lock-name.js';
-import { type LockTable, pagesOf } from './lock-table.js';
+import { entryLabelOf, entryNameOf, labelOf, type RecordKind, textOfLabel } from './lock-name.js';
+import { entriesOf, type LockTable } from './lock-table.js';
 
 const DAY = 86_400_000_000;
 /**
@@ -18,8 +10,6 @@ const DAY = 86_400_000_000;
  * that lost its epoch would restart its fencing tokens.
  */
 const KEEP: Readonly<Record<RecordKind, number>> = { run: 400 * DAY, failover: 36_500 * DAY };
-/** How many records `list` reads per statement. */
-const PAGE = 100;
 
 /**
  * The records of one kind in a namespace: rows of the lock table, with the text in the `holders` column. A row without
@@ -55,25 +45,23 @@ export class SqlRecords implements RecordStore {
         if (serverTime !== undefined) return { value: next, serverTime };
         const found = await read(table, row);
         if (found.value === null && expected === null) {
-          await table.ensureRow('rows of records', row, leaseLabelOf(name));
+          await table.ensureRow('rows of records', row, entryLabelOf(name));
         } else if (found.value !== expected && found.value !== next) return found; // otherwise, the text has since changed back
       }
     });
   }
 
   async *list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
-    const { namespace } = this.context;
-    const readFrom = (from: string) => this.withTable('The list of records', (table) => readPage(table, from));
-    for await (const rows of pagesOf(recordNamesOf(namespace, this.kind), readFrom)) {
-      for (const { name, label, text } of rows) {
-        if (text !== undefined)
-          yield { name: nameOfRecord(namespace, this.kind, name, label), value: decode(name, text) };
+    const readFrom = (from: string) => this.withTable('The list of records', (table) => table.page(from));
+    for await (const entries of entriesOf(this.context.namespace, this.kind, '', readFrom)) {
+      for (const { key, row } of entries) {
+        if (row.holders !== null) yield { name: key, value: decode(row.name.toString(), row.holders.toString()) };
       }
     }
   }
 
   #rowOf(name: string): string {
-    return recordNameOf(this.context.namespace, this.kind, name);
+    return entryNameOf(this.context.namespace, this.kind, name);
   }
 }
 
@@ -96,24 +84,15 @@ async function write(
   next: string,
   keep: number,
 ): Promise<number | undefined> {
-  const { value, now, greatest, updateToken, tokenOf } = table.family;
+  const { value, now, updateToken, tokenOf } = table.family;
   const condition = expected === null ? 'holders IS NULL' : `holders = ${value(5)}`;
   const rest =
-    `, holders = ${value(1)}, expires = ${greatest}(expires + 1, ${now} + ${value(2)}) ` +
+    `, holders = ${value(1)}, expires = GREATEST(expires + 1, ${now} + ${value(2)}) ` +
     `WHERE name = ${value(3)} AND (holders = ${value(4)} OR ${condition})`;
   const text = labelOf(next);
   const values = [text, keep, row, text, ...(expected === null ? [] : [labelOf(expected)])];
   const token = tokenOf(await table.run(updateToken(table.name, now, rest), values));
   return token === undefined ? undefined : Number(token) / 1_000;
-}
-
-async function readPage({ family, name, run }: LockTable, from: string) {
-  const select = `SELECT name, label, holders FROM ${name} WHERE name >= ${family.value(1)} ORDER BY name LIMIT ${PAGE}`;
-  return ((await run(select, [from])) as readonly Readonly<Record<string, unknown>>[]).map((row) => ({
-    name: textOf(row['name']) ?? '',
-    label: textOf(row['label']) ?? null,
-    text: textOf(row['holders']),
-  }));
 }
 
 function decode(row: string, text: string): string {

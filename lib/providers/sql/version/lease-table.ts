@@ -5,8 +5,8 @@ import { Batches } from '../connection/batches.js';
 import type { Family } from '../connection/dialect.js';
 import type { SqlSettings } from '../options.js';
 import { instanceNameOf, labelOf, textOfLabel } from '../table/lock-name.js';
-import { LockTable } from '../table/lock-table.js';
-import { type Lease, leaseOf, type LeaseRow } from './lease.js';
+import { type LockRow, LockTable } from '../table/lock-table.js';
+import { type Lease, leaseOf } from './lease.js';
 
 /** A hold as stored in its row. */
 interface HeldLease {
@@ -21,8 +21,6 @@ interface Renewal extends HeldLease {
 }
 
 const DAY = 86_400_000;
-/** How many rows `list` reads per statement. */
-const PAGE = 500;
 
 /**
  * The lease rows. Each operation is a single autocommit statement that compares the row with what was read
@@ -106,23 +104,6 @@ export class LeaseTable extends LockTable {
     const { value, now, updateToken, tokenOf } = this.family;
     const rest = `, holder = NULL, holders = NULL, expires = ${now} WHERE name = ${value(1)} AND expires > ${now}`;
     return tokenOf(await this.run(updateToken(this.name, this.nextVersion, rest), [name])) !== undefined;
-  }
-
-  /**
-   * Reads the next rows in name order, free or not. There is no index on `expires`, so a search for held
-   * rows could read the whole table. The same goes for a range of names: Postgres may read and sort the whole range
-   * (measured without table statistics).
-   */
-  async page(from: string) {
-    const rows = await this.run(
-      `SELECT ${this.#columns} FROM ${this.name} WHERE name >= ${this.family.value(1)} ORDER BY name LIMIT ${PAGE}`,
-      [from],
-    );
-    return (rows as readonly LeaseRow[]).map((row) => ({
-      name: row.name.toString(),
-      label: row.label?.toString() ?? null,
-      lease: leaseOf(row),
-    }));
   }
 
   /** Stores this instance's name in a separate row that is safe from purges for a day. */
@@ -226,21 +207,17 @@ export class LeaseTable extends LockTable {
     return changed(answer);
   }
 
-  async #read(names: readonly string[]): Promise<ReadonlyMap<string, LeaseRow>> {
+  async #read(names: readonly string[]): Promise<ReadonlyMap<string, LockRow>> {
     const rows = await this.run(
-      `SELECT ${this.#columns} FROM ${this.name} WHERE ${this.family.isAmong('name', 1, names.length)}`,
+      `SELECT ${this.columns} FROM ${this.name} WHERE ${this.family.isAmong('name', 1, names.length)}`,
       this.family.list(names),
     );
-    return new Map((rows as readonly LeaseRow[]).map((row) => [row.name.toString(), row]));
-  }
-
-  get #columns(): string {
-    return `name, token, holder, holders, expires, label, ${this.family.now} AS server_time`;
+    return new Map((rows as readonly LockRow[]).map((row) => [row.name.toString(), row]));
   }
 
   /** The version that a claim sets. */
   get nextVersion(): string {
-    return `${this.family.greatest}(token + 1, ${this.family.now})`;
+    return `GREATEST(token + 1, ${this.family.now})`;
   }
 }
 

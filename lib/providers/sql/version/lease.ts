@@ -3,6 +3,7 @@ import type { LimitShare } from '../../../api/lock-mode.js';
 import { timeOfToken } from '../../../core/toolkit/fencing-token.js';
 import { instanceIdOf, instancesOf } from '../../../core/toolkit/instance-ids.js';
 import type { SeenHolder } from '../../shared/seen-holders.js';
+import type { LockRow } from '../table/lock-table.js';
 
 /** A hold, or the retention that follows it. */
 export interface LeaseHold {
@@ -51,21 +52,7 @@ export function pieceStart(holder: string): string {
   return `;${holder}`;
 }
 
-/**
- * A row as returned by the drivers: a 64-bit number may be a number, a string, or a bigint, and a binary column is a
- * Buffer.
- */
-export interface LeaseRow {
-  readonly name: string | Buffer;
-  readonly token: string | number | bigint;
-  readonly holder: string | Buffer | null;
-  readonly holders: string | Buffer | null;
-  readonly expires: string | number | bigint;
-  readonly label: string | Buffer | null;
-  readonly server_time: string | number | bigint;
-}
-
-export function leaseOf(row: LeaseRow): Lease {
+export function leaseOf(row: LockRow): Lease {
   const version = BigInt(row.token);
   const serverTime = Number(row.server_time);
   const expires = Number(row.expires);
@@ -101,13 +88,7 @@ export function isGranted({ pieces }: Lease, { token, limited }: LeaseHold): boo
 
 /** The holds that fit alongside all earlier ones. The others only reserved a position and will give it up. */
 function grantedOf(holds: readonly LeaseHold[]): readonly LeaseHold[] {
-  let used = 0;
-  let smallest = Infinity;
-  return holds.filter(({ limited }) => {
-    used += limited?.weight ?? 0;
-    smallest = Math.min(smallest, limited?.limit ?? Infinity);
-    return used <= smallest;
-  });
+  return holds.filter(({ limited }, index) => admits(holds.slice(0, index), limited));
 }
 
 /** Whether a lock can be granted alongside these holds: limited if limits are given, otherwise exclusive. */

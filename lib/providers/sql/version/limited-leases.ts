@@ -71,7 +71,7 @@ export class LimitedLeases {
     conditions: (bind: Bind) => readonly string[],
   ): Promise<boolean> {
     const { name: table, family, run } = this.leases;
-    const { now, positionOf, join, asText, greatest, changed } = family;
+    const { now, positionOf, join, asText, changed } = family;
     const values: unknown[] = [];
     const bind: Bind = (value) => family.value(values.push(value));
     const ended = seen.pieces.filter(({ hasEnded }) => hasEnded).map(({ text }) => text);
@@ -91,7 +91,7 @@ export class LimitedLeases {
     );
     const sql =
       `UPDATE ${table} SET holder = NULL, holders = ${holders}, ` +
-      `expires = ${greatest}(expires, ${end()}), token = ${token(bind)} ` +
+      `expires = GREATEST(expires, ${end()}), token = ${token(bind)} ` +
       `WHERE name = ${bind(name)} AND ${conditions(bind).join(' AND ')} ` +
       `AND ${positionOf}(${without(own)}, ${bind(pieceStart(holder))}) = 0`;
     return changed(await run(sql, values)) === 1;
@@ -99,7 +99,7 @@ export class LimitedLeases {
 
   async #change(name: string, holder: string, state: string, duration: number): Promise<boolean> {
     const { name: table, family, run } = this.leases;
-    const { now, positionOf, join, asText, greatest, changed } = family;
+    const { now, positionOf, join, asText, changed } = family;
     const values: unknown[] = [];
     const bind: Bind = (value) => family.value(values.push(value));
     const start = pieceStart(holder) + HELD;
@@ -112,7 +112,7 @@ export class LimitedLeases {
       `SUBSTR(holders, ${position()} + ${start.length + FREED.length})`,
     );
     const sql =
-      `UPDATE ${table} SET holders = ${holders}${duration > 0 ? `, expires = ${greatest}(expires, ${end()})` : ''} ` +
+      `UPDATE ${table} SET holders = ${holders}${duration > 0 ? `, expires = GREATEST(expires, ${end()})` : ''} ` +
       `WHERE name = ${bind(name)} AND expires > ${now} AND ${position()} > 0 ` +
       `AND SUBSTR(holders, ${position()} + ${start.length}, ${FREED.length}) > ${asText(now)}`;
     return changed(await run(sql, values)) === 1;

@@ -4,24 +4,17 @@ import { LockConfigError } from '../../../api/errors.js';
 import type { LockInfo } from '../../../api/lock-info.js';
 import { SeenHolders } from '../../shared/seen-holders.js';
 import { connectToServer } from '../database.js';
-import {
-  keyOfLease,
-  leaseNameOf,
-  leaseNamesBetween,
-  leasesAndInstancesOf,
-  namespaceOfLease,
-  purgeNameOf,
-} from '../table/lock-name.js';
-import { pagesOf } from '../table/lock-table.js';
-import { purge, readUnusedFor } from '../table/purge.js';
+import { entryNameOf, entryNamesOf, leasesAndInstancesOf, namespaceOfLease, purgeNameOf } from '../table/lock-name.js';
+import { entriesOf } from '../table/lock-table.js';
+import { purge } from '../table/purge.js';
 import { SqlBackend } from '../sql-backend.js';
-import { infoOf } from './lease.js';
+import { infoOf, leaseOf } from './lease.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
 import { type LeaseDatabase, VersionRequest } from './version-request.js';
 
-// How long an unused key's row is kept, in ms.
-const UNUSED_FOR = 7 * 86_400_000;
+// How long an unused key's row is kept.
+const UNUSED: PurgeOptions = { unusedFor: '7d' };
 // Each process registers hourly and then purges the table unless another process has started a purge within this time,
 // in ms.
 const PURGED_ONCE_IN = 3_000_000;
@@ -56,7 +49,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
 
   inspect(key: string): Promise<LockInfo | null> {
     const inspect = async ({ leases }: LeaseDatabase): Promise<LockInfo | null> => {
-      const lease = await leases.read(leaseNameOf(this.context.namespace, key));
+      const lease = await leases.read(entryNameOf(this.context.namespace, 'lease', key));
       const info = lease && infoOf(key, lease);
       return info ? ((await this.#named(leases, [info]))[0] ?? null) : null;
     };
@@ -64,18 +57,15 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   }
 
   forceRelease(key: string): Promise<boolean> {
-    const name = leaseNameOf(this.context.namespace, key);
+    const name = entryNameOf(this.context.namespace, 'lease', key);
     return this.operate(`Lock "${key}"`, ({ leases }) => leases.forceRelease(name), key);
   }
 
   async *list({ prefix }: { readonly prefix: string }): AsyncGenerator<LockInfo, void> {
-    const { namespace } = this.context;
     const readFrom = (from: string) => this.operate('list()', ({ leases }) => leases.page(from));
-    for await (const rows of pagesOf(leaseNamesBetween(namespace, prefix), readFrom)) {
-      const locks = rows.flatMap(({ name, label, lease }) => {
-        const key = keyOfLease(namespace, name, label);
-        return key.startsWith(prefix) ? (infoOf(key, lease) ?? []) : [];
-      });
+    for await (const entries of entriesOf(this.context.namespace, 'lease', prefix, readFrom)) {
+      const wanted = entries.filter(({ key }) => key.startsWith(prefix));
+      const locks = wanted.flatMap(({ key, row }) => infoOf(key, leaseOf(row)) ?? []);
       yield* await this.operate('list()', ({ leases }) => this.#named(leases, locks));
     }
   }
@@ -87,11 +77,11 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
       const page = await this.operate('namespaces()', ({ leases }) => leases.page(start));
       const last = page.at(-1);
       if (!last) return found;
-      const held = page.find(({ name, lease }) => namespaceOfLease(name) !== undefined && infoOf(name, lease));
-      const namespace = held && namespaceOfLease(held.name);
+      const held = page.filter((row) => infoOf('', leaseOf(row)));
+      const [namespace] = held.flatMap(({ name }) => namespaceOfLease(name.toString()) ?? []);
       if (namespace !== undefined) found.push(namespace);
       // Skip that namespace's other leases. The exclamation mark sorts before every character in a name.
-      from = namespace === undefined ? `${last.name}!` : leaseNamesBetween(namespace, '')[1];
+      from = namespace === undefined ? `${last.name.toString()}!` : entryNamesOf(namespace, 'lease')[1];
     }
   }
 
@@ -113,9 +103,8 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
    * deleted rows. A deleted row's tokens restart at the server's time, which is higher than its last token unless
    * the clock was set back.
    */
-  async purge(options: PurgeOptions): Promise<number> {
-    const unusedFor = readUnusedFor(options);
-    return this.operate('purge()', ({ leases }) => purge(leases, unusedFor));
+  purge(options: PurgeOptions): Promise<number> {
+    return this.operate('purge()', ({ leases }) => purge(leases, options));
   }
 
   /** Purges unless another process is purging. The purge lease isn't released; it expires before the next hourly purge. */
@@ -126,7 +115,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     const seen = await leases.read(name);
     if (!seen || seen.holds.length > 0) return;
     const isOurs = (await leases.claim(name, seen, instance.id, PURGED_ONCE_IN, 1)) !== undefined;
-    if (isOurs) await purge(leases, UNUSED_FOR, leasesAndInstancesOf(namespace));
+    if (isOurs) await purge(leases, UNUSED, leasesAndInstancesOf(namespace));
   }
 
   protected async open(): Promise<LeaseDatabase> {

@@ -10,7 +10,7 @@ import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import type { SeenHolders } from '../../shared/seen-holders.js';
 import { backOff, pause } from '../../../core/toolkit/timing.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
-import { leaseLabelOf, leaseNameOf } from '../table/lock-name.js';
+import { entryLabelOf, entryNameOf } from '../table/lock-name.js';
 import type { Database } from '../database.js';
 import type { SqlRequest } from '../sql-backend.js';
 import { holderIn, type Lease } from './lease.js';
@@ -66,7 +66,7 @@ export class VersionRequest implements SqlRequest {
     private readonly holders: SeenHolders,
   ) {
     const { leases, limited } = database;
-    this.#name = leaseNameOf(context.namespace, request.key);
+    this.#name = entryNameOf(context.namespace, 'lease', request.key);
     this.#claim = new LeaseClaim(context.clock, leases, limited, this.#name, request);
   }
 
@@ -184,7 +184,7 @@ export class VersionRequest implements SqlRequest {
       }
       if (this.#hasEnded()) break;
       if (!seen) {
-        await leases.createRow(this.#name, leaseLabelOf(request.key));
+        await leases.createRow(this.#name, entryLabelOf(request.key));
         continue;
       }
       if (!claim.fits(seen)) {

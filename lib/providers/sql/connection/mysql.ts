@@ -300,38 +300,26 @@ function send(connection: MysqlConnection, sql: string, values: readonly unknown
   // empty string also enables nestTables.
   const isPlain = !rowsAsArray && (nestTables === undefined || nestTables === false) && typeCast === true;
   const statement = isPlain ? sql : { sql, ...PLAIN };
-  return new Promise((resolve, reject) => {
-    ask(connection, 'query', statement, values, resolve, reject);
-  });
+  return ask(connection, 'query', statement, values, (answer) => answer);
 }
 
-type Answered = Promise<[answer: unknown, fields: unknown]>;
-
-function ask(
+function ask<T>(
   connection: MysqlConnection,
   method: 'query' | 'execute',
   sql: unknown,
   values: unknown,
-  resolve: (answer: unknown, fields: unknown) => void,
-  reject: (error: unknown) => void,
-): void {
-  connection[method](sql, values, (error, answer, fields) => {
-    if (!error) {
-      resolve(answer, fields);
-      return;
-    }
-    // mysql2 reports the end of a connection either to the statement in flight or with this event.
-    if (propertyOf(error, 'fatal') === true) connection.emit('error', error);
-    reject(error);
-  });
-}
-
-function answerBy(connection: MysqlConnection, method: 'query' | 'execute', sql: unknown, values: unknown): Answered {
+  read: (answer: unknown, fields: unknown) => T,
+): Promise<T> {
   return new Promise((resolve, reject) => {
-    const onAnswer = (...answer: [unknown, unknown]) => {
-      resolve(answer);
-    };
-    ask(connection, method, sql, values, onAnswer, reject);
+    connection[method](sql, values, (error, answer, fields) => {
+      if (!error) {
+        resolve(read(answer, fields));
+        return;
+      }
+      // mysql2 reports the end of a connection either to the statement in flight or with this event.
+      if (propertyOf(error, 'fatal') === true) connection.emit('error', error);
+      reject(error);
+    });
   });
 }
 
@@ -350,10 +338,8 @@ function withoutTimeout(statement: unknown): unknown {
  * the next statement could run after the transaction ends.
  */
 function lend(connection: MysqlConnection, statement: SendStatement): object {
-  const inTurn =
-    (method: 'query' | 'execute') =>
-    (sql: unknown, values: unknown): Answered =>
-      statement(() => answerBy(connection, method, withoutTimeout(sql), values));
+  const inTurn = (method: 'query' | 'execute') => (sql: unknown, values: unknown) =>
+    statement(() => ask(connection, method, withoutTimeout(sql), values, (...answer) => answer));
   const [asText, prepared] = [inTurn('query'), inTurn('execute')];
   return {
     promise: () => ({ query: asText, execute: prepared }),

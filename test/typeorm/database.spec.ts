@@ -1,7 +1,7 @@
 import { DataSource, type DataSourceOptions } from 'typeorm';
 import { faultOf } from '../../lib/providers/sql/connection/failure.js';
-import { mysqlDialect, type MysqlSource } from '../../lib/providers/sql/connection/mysql.js';
-import { postgresDialect, type PostgresSource } from '../../lib/providers/sql/connection/postgres.js';
+import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
+import type { SqlSource } from '../../lib/providers/sql/connection/dialect.js';
 import { readOptions as readOptionsOf } from '../../lib/providers/typeorm/data-source.js';
 import {
   TypeOrmAdvisoryLockProvider,
@@ -16,8 +16,8 @@ const KIND = { guard: 30_000, lockWait: Infinity, autocommit: false };
 const readOptions = (options: TypeOrmSessionLockOptions) =>
   readOptionsOf('TypeOrmAdvisoryLockProvider', 'advisory', options);
 const unreachable = () => Promise.reject(new Error('It is not connected here.'));
-const MYSQL: MysqlSource = { database: 'mysql', load: unreachable };
-const POSTGRES: PostgresSource = { database: 'postgres', load: unreachable };
+const MYSQL: SqlSource = { database: 'mysql', load: unreachable };
+const POSTGRES: SqlSource = { database: 'postgres', load: unreachable };
 
 describe('options of locks that live as long as a connection', () => {
   it('have defaults', () => {
@@ -76,7 +76,7 @@ describe('options of locks that live as long as a connection', () => {
   it('connections are made to the writer', async () => {
     const connectTo = (dataSource: DataSource) => {
       const { source } = readOptions({ dataSource, maxConnections: 2 });
-      const dialect = source.database === 'mysql' ? mysqlDialect(source, 5_000) : postgresDialect(source, 5_000, true);
+      const dialect = FAMILIES[source.database].dialectFor(source, 5_000, true);
       return dialect.connect();
     };
     for (const type of ['mysql', 'postgres'] as const) {
@@ -92,16 +92,16 @@ describe('dialects', () => {
     ['8.0.36', 'FOR SHARE'],
     ['10.11.6-MariaDB', 'LOCK IN SHARE MODE'],
   ])('MySQL and MariaDB spell a shared lock differently: %s', async (Value, spelled) => {
-    const dialect = mysqlDialect(MYSQL, 1_000);
+    const dialect = FAMILIES.mysql.dialectFor(MYSQL, 1_000, true);
     const run = () => Promise.resolve([{ Variable_name: 'version', Value }]);
     await dialect.setUp({} as never, run, KIND);
-    expect(dialect.forMode('shared')).toBe(spelled);
+    expect(dialect.lockRow('FROM t', 'shared', 'false')).toBe(`SELECT false AS read_only FROM t ${spelled}`);
   });
 
   it.each(['8.0.0', '5.7.44-log', '10.5.23-MariaDB'])(
     'MySQL and MariaDB refuse the boot when too old: %s',
     async (Value) => {
-      const dialect = mysqlDialect(MYSQL, 1_000);
+      const dialect = FAMILIES.mysql.dialectFor(MYSQL, 1_000, true);
       const run = () => Promise.resolve([{ Variable_name: 'version', Value }]);
       const setUp = dialect.setUp({} as never, run, KIND);
       await expect(setUp).rejects.toBeInstanceOf(LockConfigError);
@@ -118,12 +118,12 @@ describe('dialects', () => {
       sent.push(sql);
       return Promise.resolve([{ [key!]: name, Value: name === 'version' ? '10.11.6-MariaDB' : 'READ-COMMITTED' }]);
     };
-    await mysqlDialect(MYSQL, 1_000).setUp({} as never, run, KIND);
+    await FAMILIES.mysql.dialectFor(MYSQL, 1_000, true).setUp({} as never, run, KIND);
     expect(sent.join()).toContain(` ${variable} = 'READ-COMMITTED'`);
   });
 
   it("MySQL's farewell to a silent client is no answer to what was sent meanwhile", () => {
-    const { isAnswer } = mysqlDialect(MYSQL, 1_000);
+    const { isAnswer } = FAMILIES.mysql.dialectFor(MYSQL, 1_000, true);
     expect(isAnswer({ errno: 4031, sqlState: 'HY000' })).toBe(false);
     expect(isAnswer({ errno: 1213, sqlState: '40001' })).toBe(true);
   });
@@ -165,14 +165,14 @@ describe('dialects', () => {
 
   it('Postgres refuses the boot when too old', async () => {
     const run = () => Promise.resolve([{ pid: 1, begun: 1, version: '12.22' }]);
-    const setUp = postgresDialect(POSTGRES, 1_000, true).setUp({} as never, run, KIND);
+    const setUp = FAMILIES.postgres.dialectFor(POSTGRES, 1_000, true).setUp({} as never, run, KIND);
     await expect(setUp).rejects.toThrow('PostgreSQL 12.22 is too old for locks: use version 13 or later.');
   });
 
   // Where no such server can be had: transaction_timeout is of Postgres 17.
   it('Postgres: a limit for whole transactions is taken off', async () => {
     const sent: string[] = [];
-    const dialect = postgresDialect(POSTGRES, 1_000, true);
+    const dialect = FAMILIES.postgres.dialectFor(POSTGRES, 1_000, true);
     await dialect.setUp({} as never, (sql) => Promise.resolve(void sent.push(sql)), KIND);
     expect(sent).toContainEqual(expect.stringMatching(/set_config\('transaction_timeout', '0', false\)/));
   });
@@ -186,7 +186,7 @@ describe('dialects', () => {
     ['read_only', 'NO_LOCK_NO_ADMIN', /read_only/],
   ])('MySQL: %s = %s is an error', async (Variable_name, Value, message) => {
     const run = () => Promise.resolve([{ Variable_name, Value }]);
-    const { diagnostics } = await mysqlDialect(MYSQL, 1_000).setUp({} as never, run, KIND);
+    const { diagnostics } = await FAMILIES.mysql.dialectFor(MYSQL, 1_000, true).setUp({} as never, run, KIND);
     expect(diagnostics).toEqual([{ severity: 'error', message: expect.stringMatching(message) as string }]);
   });
 });

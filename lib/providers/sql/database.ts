@@ -1,6 +1,5 @@
 import type { BackendContext, Diagnostic } from '../../api/lock-provider.js';
 import { firstRow, type Run, textOf } from './connection/answer.js';
-import { dialectOf } from './connection/databases.js';
 import { partsOf, quotedTable } from './table/lock-schema.js';
 import { LockTable } from './table/lock-table.js';
 import type { SqlSettings } from './options.js';
@@ -40,7 +39,7 @@ const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, autocommit: true, reserved
  */
 export async function connectToServer(settings: SqlSettings, context: BackendContext, needs: Needs): Promise<Database> {
   const { source, family, commandTimeout } = settings;
-  const dialect = dialectOf(source, commandTimeout, needs.forLocks !== undefined);
+  const dialect = family.dialectFor(source, commandTimeout, needs.forLocks !== undefined);
   const server = new Server(context, dialect, settings);
   const statements = new Sessions(server, { ...AUTOCOMMIT, most: needs.forStatements });
   const sessions = needs.forLocks ? new Sessions(server, needs.forLocks) : statements;

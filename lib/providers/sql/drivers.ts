@@ -1,7 +1,7 @@
 import { LockConfigError } from '../../api/errors.js';
 import { foreign, type OptionTable, type Owner, refuse, secret } from '../../core/toolkit/options.js';
 import { propertyOf } from './connection/answer.js';
-import type { SqlSource } from './connection/databases.js';
+import type { DatabaseFamily, SqlSource } from './connection/dialect.js';
 import { reasonOf } from './connection/failure.js';
 import { readSqlOptions, type SqlKind, type SqlSettings } from './options.js';
 
@@ -32,7 +32,7 @@ export type SqlConnectionOptions =
   | { readonly url: string; readonly postgres?: undefined; readonly mysql?: undefined };
 
 // Stored in a variable so that bundlers and compilers don't try to resolve optional peer dependencies.
-const DRIVERS: Readonly<Record<SqlSource['database'], string>> = { mysql: 'mysql2', postgres: 'pg' };
+const DRIVERS: Readonly<Record<DatabaseFamily, string>> = { mysql: 'mysql2', postgres: 'pg' };
 const PROTOCOLS = new Map([
   ['postgres:', 'postgres'],
   ['postgresql:', 'postgres'],
@@ -59,13 +59,14 @@ export function readOptions(name: string, kind: SqlKind, options: SqlConnectionO
 }
 
 function sourceOf(options: SqlConnectionOptions): SqlSource {
-  if (options.url === undefined) {
-    const name = options.postgres === undefined ? 'mysql' : 'postgres';
-    return withDriver(name, () => options[name] as object);
-  }
-  const database = databaseOf(options.url) ?? 'postgres';
-  const address = database === 'mysql' ? 'uri' : 'connectionString';
-  return withDriver(database, () => ({ [address]: options.url }));
+  const database = databaseOf(options.url ?? '') ?? (options.postgres ? 'postgres' : 'mysql');
+  const urlName = database === 'mysql' ? 'uri' : 'connectionString';
+  const load = async () => ({
+    driver: await loaded(DRIVERS[database]),
+    // Read for each connection, because it may be a getter that returns a new token.
+    settings: options[database] ?? { [urlName]: options.url },
+  });
+  return { database, load };
 }
 
 function configurationOf(given: unknown): object | undefined {
@@ -75,7 +76,7 @@ function configurationOf(given: unknown): object | undefined {
     : undefined;
 }
 
-function databaseOf(url: string): SqlSource['database'] | undefined {
+function databaseOf(url: string): DatabaseFamily | undefined {
   return URL.canParse(url) ? PROTOCOLS.get(new URL(url).protocol as 'mysql:') : undefined;
 }
 
@@ -88,12 +89,6 @@ function addressOf(url: unknown, owner: Owner, name: string): string {
     name,
     `must begin with postgres://, postgresql://, mysql:// or mariadb://, but ${scheme === undefined ? 'has no scheme' : PROTOCOLS.has(scheme.slice(0, -2) as 'mysql:') ? 'is not a valid URL' : `begins with ${scheme}`}.`,
   );
-}
-
-/** @param settings read for each connection, because it may be a getter that returns a new token */
-function withDriver(database: SqlSource['database'], settings: () => object): SqlSource {
-  const load = async () => ({ driver: await loaded(DRIVERS[database]), settings: settings() });
-  return { database, load } as SqlSource;
 }
 
 async function loaded(driver: string): Promise<unknown> {

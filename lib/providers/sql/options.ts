@@ -11,8 +11,8 @@ import {
   secret,
   type Settings,
 } from '../../core/toolkit/options.js';
-import { FAMILIES, type SqlSource } from './connection/databases.js';
-import type { Family } from './connection/dialect.js';
+import { FAMILIES } from './connection/databases.js';
+import type { Family, SqlSource } from './connection/dialect.js';
 import { tableName } from './table/lock-schema.js';
 
 /** The options shared by all SQL locks. */

@@ -2,11 +2,8 @@ import { DataSource, type DataSourceOptions } from 'typeorm';
 import { LockConfigError } from '../../api/errors.js';
 import { type OptionTable, secret } from '../../core/toolkit/options.js';
 import { propertyOf } from '../sql/connection/answer.js';
-import type { MysqlDriver, MysqlSource } from '../sql/connection/mysql.js';
-import type { PostgresDriver, PostgresSource } from '../sql/connection/postgres.js';
 import { readSqlOptions, type SqlKind, type SqlLockOptions, type SqlSettings } from '../sql/options.js';
-import type { SqlSource } from '../sql/connection/databases.js';
-import type { DatabaseFamily } from '../sql/connection/dialect.js';
+import type { DatabaseFamily, SqlSource } from '../sql/connection/dialect.js';
 
 /** The SQL dialect by DataSource type. Other types aren't supported. */
 export const FAMILY_OF: ReadonlyMap<string, DatabaseFamily> = new Map([
@@ -17,7 +14,7 @@ export const FAMILY_OF: ReadonlyMap<string, DatabaseFamily> = new Map([
 
 /** The part of TypeORM's driver that is used here. It converts DataSource options into mysql2 options. */
 interface TypeOrmMysqlDriver {
-  readonly mysql: MysqlDriver;
+  readonly mysql: unknown;
   createConnectionOptions(options: object, credentials: object): object;
 }
 
@@ -60,7 +57,7 @@ function sourceOf(provider: string, dataSource: DataSource): SqlSource {
   );
 }
 
-function mysqlSource(dataSource: DataSource): MysqlSource {
+function mysqlSource(dataSource: DataSource): SqlSource {
   let driver: TypeOrmMysqlDriver | undefined;
   return {
     database: 'mysql',
@@ -95,8 +92,8 @@ function assertOpens(driver: unknown, part: string, name: string): void {
 }
 
 /** Creates clients for the primary, as TypeORM's own pool does. */
-function postgresSource(dataSource: DataSource): PostgresSource {
-  let driver: PostgresDriver | undefined;
+function postgresSource(dataSource: DataSource): SqlSource {
+  let driver: unknown;
   return {
     database: 'postgres',
     load() {
@@ -104,7 +101,7 @@ function postgresSource(dataSource: DataSource): PostgresSource {
       const { replication, extra, ...rest } = options as unknown as Readonly<Record<string, object | undefined>>;
       const given = (propertyOf(replication, 'master') ?? rest) as Readonly<Record<string, unknown>>;
       const { url, username, applicationName, host, port, password, database, ssl } = given;
-      driver ??= propertyOf(dataSource.driver, 'postgres') as PostgresDriver;
+      driver ??= propertyOf(dataSource.driver, 'postgres');
       assertOpens(driver, 'Client', 'pg');
       const settings = {
         ...{ connectionString: url, host, port, user: username, password, database, ssl },

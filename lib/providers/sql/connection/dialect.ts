@@ -13,11 +13,14 @@ export interface DriverConnection {
   on(event: 'error' | 'end', listener: (error?: unknown) => void): unknown;
 }
 
-/** A server: its driver and connection settings. */
-export interface DriverSource<Database, Driver> {
-  readonly database: Database;
-  /** Settings are read for each connection, because a password may be rotated. */
-  load(): Promise<{ readonly driver: Driver; readonly settings: object }>;
+/**
+ * A database server to which we open our own connections, because all connections in the application's pool may be waiting
+ * for locks.
+ */
+export interface SqlSource {
+  readonly database: DatabaseFamily;
+  /** Loads the driver's module. Settings are read for each connection, because a password may be rotated. */
+  load(): Promise<{ readonly driver: unknown; readonly settings: object }>;
 }
 
 /** Sends one of the application's statements when its turn comes. The result's first element is the server's answer. */
@@ -107,6 +110,8 @@ export interface ServerFacts {
  * What is known about a kind of database without connecting: its SQL, lock table, advisory locks, and error codes.
  */
 export interface Family {
+  /** @param inSessions whether locks belong to sessions, which a pooler would share with other clients */
+  readonly dialectFor: (source: SqlSource, connectTimeout: number, inSessions: boolean) => Dialect;
   /** The placeholder for the bound value at this position, starting at 1. */
   readonly value: (position: number) => string;
   /** A condition that a column has one of `count` values, bound from this position on in the form that `list` returns. */
@@ -234,10 +239,11 @@ export interface Dialect {
    * up to `late` ms later.
    */
   readonly slice: { readonly unit: number; readonly longest: number; readonly late: number };
-  /** Whether a read-only server rejects the row-locking SELECT for every account. */
-  readonly refusesRowLocks: boolean;
-  /** The clause appended to a SELECT to lock the row. */
-  forMode(mode: LockMode): string;
+  /**
+   * A SELECT that locks one row, given its FROM clause. Like {@link heartbeat}, it returns `read_only`, unless a read-only
+   * server rejects it for every account.
+   */
+  lockRow(from: string, mode: LockMode, isReadOnly: string): string;
   /** Keeps a statement from waiting for locks, if the server supports that for a single statement. */
   readonly withoutWait: (sql: string) => string;
   /**

@@ -10,12 +10,12 @@ import {
   type Dialect,
   type DriverConnection,
   driverSettings,
-  type DriverSource,
   type Family,
   type OfMany,
   refuseStream,
   type SendStatement,
   type ServerFacts,
+  type SqlSource,
   type TimeLimits,
   withCallback,
 } from './dialect.js';
@@ -35,11 +35,9 @@ interface MysqlConnection extends DriverConnection {
   readonly config?: { readonly rowsAsArray?: unknown; readonly nestTables?: unknown; readonly typeCast?: unknown };
 }
 
-export interface MysqlDriver {
+interface MysqlDriver {
   createConnection(settings: object): MysqlConnection;
 }
-
-export type MysqlSource = DriverSource<'mysql', MysqlDriver>;
 
 // A connection is silent between heartbeats, so only TCP can detect a dead one early. After this delay, TCP sends a
 // keep-alive probe every second and gives up after ten.
@@ -96,6 +94,7 @@ const unlockUserLock = forEach('COALESCE(RELEASE_LOCK(?), 0)');
  * the update, so no other statement can interfere.
  */
 export const mysql: Family = {
+  dialectFor: mysqlDialect,
   value: () => '?',
   isAmong: (column, _, count) => `${column} IN (${Array(count).fill('?').join(', ')})`,
   list: (values) => values,
@@ -167,7 +166,7 @@ export const mysql: Family = {
 };
 
 /** MySQL 8.0.1 and MariaDB 10.6 or later, with the mysql2 driver. */
-export function mysqlDialect(source: MysqlSource, connectTimeout: number): Dialect {
+function mysqlDialect(source: SqlSource, connectTimeout: number): Dialect {
   // Set by the first connection.
   let isMariaDb = false;
   let question: { readonly version: string; readonly isReadOnly: string } | undefined;
@@ -180,7 +179,7 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
           'The mysql2 option "queryFormat" changes how values are inserted into statements, which would break the lock statements. Remove it from "mysql", or from "extra" in the DataSource.',
         );
       }
-      const connection = driver.createConnection(all);
+      const connection = (driver as MysqlDriver).createConnection(all);
       // With the old mysql driver, a connection closed by the server would crash the process.
       if (typeof propertyOf(connection, 'execute') !== 'function') {
         // A mysql2/promise connection would stay open, or crash the process if it failed.
@@ -249,11 +248,10 @@ export function mysqlDialect(source: MysqlSource, connectTimeout: number): Diale
     // everything, like a new login.
     reset: (connection: MysqlConnection) => promisify(connection.changeUser.bind(connection))({}),
     setLimits: (limits, _, isReadOnly) => `${setSession(limitsOf(limits))}, ${failIf(isReadOnly)}`,
-    refusesRowLocks: false,
-    forMode(mode) {
-      if (mode === 'exclusive') return 'FOR UPDATE';
+    lockRow(from, mode, isReadOnly) {
       // MariaDB doesn't support FOR SHARE, and MySQL doesn't support LOCK IN SHARE MODE with SKIP LOCKED.
-      return isMariaDb ? 'LOCK IN SHARE MODE' : 'FOR SHARE';
+      const share = isMariaDb ? 'LOCK IN SHARE MODE' : 'FOR SHARE';
+      return `SELECT ${isReadOnly} AS read_only ${from} ${mode === 'exclusive' ? 'FOR UPDATE' : share}`;
     },
     withoutWait: (sql) => (isMariaDb ? `SET STATEMENT innodb_lock_wait_timeout = 0 FOR ${sql}` : sql),
     heartbeat: (isReadOnly) => `SET ${failIf(isReadOnly)}`,

@@ -9,12 +9,12 @@ import {
   type Dialect,
   type DriverConnection,
   driverSettings,
-  type DriverSource,
   type Family,
   type OfMany,
   refuseStream,
   type ServerFacts,
   type SessionKind,
+  type SqlSource,
   type TimeLimits,
   withCallback,
 } from './dialect.js';
@@ -44,11 +44,9 @@ interface Result {
   readonly rows: readonly unknown[];
 }
 
-export interface PostgresDriver {
+interface PostgresDriver {
   readonly Client: new (settings: object) => PgClient;
 }
-
-export type PostgresSource = DriverSource<'postgres', PostgresDriver>;
 
 // A connection is silent between heartbeats, so only TCP can detect a dead one early. After this delay, TCP sends a
 // keep-alive probe every second and gives up after ten.
@@ -127,6 +125,7 @@ const calling = (name: string) => ofEach((n) => `${name}(${n})`);
 const byMode = (exclusive: OfMany, shared: OfMany) => (mode: LockMode) => (mode === 'shared' ? shared : exclusive);
 
 export const postgres: Family = {
+  dialectFor: postgresDialect,
   value: (position) => `$${position}`,
   // A list is bound as one array, so the statement's text doesn't depend on the list's length and is parsed only once.
   // Binding a single value directly is cheaper.
@@ -216,12 +215,8 @@ export const postgres: Family = {
   },
 };
 
-/**
- * Postgres 13 or later, with the pg driver.
- *
- * @param inSessions whether locks belong to sessions, which a pooler would share with other clients
- */
-export function postgresDialect(source: PostgresSource, connectionTimeoutMillis: number, inSessions: boolean): Dialect {
+/** Postgres 13 or later, with the pg driver. */
+function postgresDialect(source: SqlSource, connectionTimeoutMillis: number, inSessions: boolean): Dialect {
   /** Names of prepared statements, by statement text. */
   const names = new Map<string, string>();
   let named = 0;
@@ -246,7 +241,9 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
   return {
     async connect() {
       const { driver, settings } = await source.load();
-      const client = new driver.Client(driverSettings(settings, KEEP_ALIVE, { connectionTimeoutMillis }));
+      const client = new (driver as PostgresDriver).Client(
+        driverSettings(settings, KEEP_ALIVE, { connectionTimeoutMillis }),
+      );
       // On a client with binary results, a single statement can't request text; the reverse works.
       isBinary = client.binary === true;
       client.binary = false;
@@ -288,8 +285,7 @@ export function postgresDialect(source: PostgresSource, connectionTimeoutMillis:
     // Shorter than deadlock_timeout (1 s), after which the server checks for a deadlock and, with log_lock_waits, logs
     // the wait.
     slice: { unit: 100, longest: 900, late: 0 },
-    refusesRowLocks: true,
-    forMode: () => 'FOR UPDATE',
+    lockRow: (from) => `SELECT false AS read_only ${from} FOR UPDATE`,
     withoutWait: (sql) => sql,
     heartbeat: (isReadOnly, isLent) =>
       `SELECT ${isLent ? isReadOnly.replace(READ_ONLY, READ_ONLY_OF_SERVER) : isReadOnly} AS read_only`,

@@ -108,14 +108,12 @@ export class RowRequest implements SqlRequest {
   async #lockRow(): Promise<Session | undefined> {
     const { request, context } = this;
     const { table, sessions, server } = this.database;
-    const { dialect } = server;
     const fromRow = `FROM ${table.name} WHERE name = ${table.family.value(1)}`;
     this.#isWaiting = false;
     for (let made = 0; ;) {
       const session = await this.#takeSession();
       if (!session) return undefined;
-      const isReadOnly = dialect.refusesRowLocks ? 'false' : session.facts.isReadOnly;
-      const lock = `SELECT ${isReadOnly} AS read_only ${fromRow} ${dialect.forMode(request.mode)}`;
+      const lock = server.dialect.lockRow(fromRow, request.mode, session.facts.isReadOnly);
       if (await session.beginWith(`${lock} SKIP LOCKED`, this.#row)) return session;
       const exists = firstRow(await session.run(`SELECT 1 ${fromRow}`, [this.#row])) !== undefined;
       if (exists && request.wait > 0 && !this.#hasEnded()) {

@@ -56,8 +56,7 @@ export class HoldingSessions {
         throw error;
       });
     }
-    const session = this.source.take(request);
-    return session instanceof Promise ? this.#open(session, user) : this.#share(session, user);
+    return this.#open(request, user);
   }
 
   /**
@@ -79,22 +78,19 @@ export class HoldingSessions {
     }
   }
 
-  async #open(opening: Promise<Session>, user: SessionUser): Promise<HoldingSession> {
-    this.#opening = opening;
+  async #open(request: AcquireRequest, user: SessionUser): Promise<HoldingSession> {
     try {
-      return this.#share(await opening, user);
+      const onEnd = () => {
+        if (this.#shared === shared) this.#shared = undefined;
+      };
+      const opening = this.source.take(request);
+      this.#opening = opening;
+      const shared = this.#hold(await opening, user, onEnd, this.places);
+      this.#shared = shared;
+      return shared;
     } finally {
       this.#opening = undefined;
     }
-  }
-
-  #share(session: Session, user: SessionUser): HoldingSession {
-    const onEnd = () => {
-      if (this.#shared === shared) this.#shared = undefined;
-    };
-    const shared: HoldingSession = this.#hold(session, user, onEnd, this.places);
-    this.#shared = shared;
-    return shared;
   }
 
   #hold(session: Session, user: SessionUser, onEnd: () => void, places?: Slots): HoldingSession {

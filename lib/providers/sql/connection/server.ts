@@ -33,8 +33,6 @@ export class Server {
   #refusedSince: number | undefined;
   /** All open sessions, including the control session. */
   readonly #sessions = new Set<Session>();
-  /** The control session, if it is open. */
-  openControl: Session | undefined;
   #control: Promise<Session> | undefined;
   /** Sessions that could not be ended on the server, because the control session had failed too. */
   readonly #orphans: Session[] = [];
@@ -70,11 +68,9 @@ export class Server {
   async #openControl(): Promise<Session> {
     const forget = () => {
       this.#control = undefined;
-      this.openControl = undefined;
     };
     try {
       const session = await this.#open(CONTROL, undefined);
-      this.openControl = session;
       session.onFree = forget;
       session.onLost = session.destroy;
       if (session.isLost()) session.destroy();

@@ -41,38 +41,28 @@ export class Sessions {
   }
 
   /**
-   * Takes a session for one attempt. Avoids a promise if one is idle, because almost every statement takes a session.
+   * Takes a session for one attempt.
    *
    * @throws LockCapacityError if all connections are in use for `wait` ms, or until the signal aborts
    */
-  take(request: ConnectionRequest): Session | Promise<Session> {
-    const control = this.server.openControl;
-    const isTaken = control !== undefined && this.slots.takeNow(request);
-    const session = isTaken && this.#reuse(control);
-    return session ? this.#use(session) : this.#open(isTaken ? undefined : request);
-  }
-
-  /** @param request a request for a slot, if none has been taken yet */
-  async #open(request?: ConnectionRequest): Promise<Session> {
-    if (request) await this.slots.take(request);
+  async take(request: ConnectionRequest): Promise<Session> {
+    await this.slots.take(request);
     try {
       const session = this.#reuse(await this.server.control()) ?? (await this.server.open(this.limits));
-      if (!this.#isClosed) return this.#use(session);
-      await session.close();
-      throw new Error('Locks are no longer available, because the application is shutting down.');
+      if (this.#isClosed) {
+        await session.close();
+        throw new Error('Locks are no longer available, because the application is shutting down.');
+      }
+      session.onFree = (isReusable) => {
+        if (isReusable && !this.#isClosed) this.#keep(session);
+        else if (isReusable) void session.close();
+        this.slots.free();
+      };
+      return session;
     } catch (error) {
       this.slots.free();
       throw error;
     }
-  }
-
-  #use(session: Session): Session {
-    session.onFree = (isReusable) => {
-      if (isReusable && !this.#isClosed) this.#keep(session);
-      else if (isReusable) void session.close();
-      this.slots.free();
-    };
-    return session;
   }
 
   /** Runs a statement in autocommit, on a session used for nothing else. */
@@ -165,16 +155,12 @@ export class Slots {
     private readonly exhausted: (key: string | undefined) => Error,
   ) {}
 
-  /** Takes a slot if one is free. */
-  takeNow(request: ConnectionRequest): boolean {
-    if (this.#used >= this.#limitOf(request)) return false;
-    this.#used += 1;
-    return true;
-  }
-
   /** Takes a slot. @throws the error created by `exhausted`, if none became free in time */
   async take(request: ConnectionRequest): Promise<void> {
-    if (this.takeNow(request)) return;
+    if (this.#used < this.#limitOf(request)) {
+      this.#used += 1;
+      return;
+    }
     if (request.wait <= 0) throw this.exhausted(request.key);
     const served = new AbortController();
     const waiter = { limit: this.#limitOf(request), served };

@@ -3,11 +3,10 @@ import type { AcquireRequest, BackendContext, LockCapabilities } from '../../api
 import type { PurgeOptions } from '../../api/purge-options.js';
 import { type AdvisoryDatabase, AdvisoryRequest } from './advisory/advisory-request.js';
 import { HoldingSessions, lockPlaces } from './advisory/holding-sessions.js';
-import { connectToServer, type Database } from './database.js';
 import type { SqlSettings } from './options.js';
 import type { LendTransaction } from './row/lent-transaction.js';
 import { RowRequest } from './row/row-request.js';
-import { SqlBackend } from './sql-backend.js';
+import { connectToServer, type Database, SqlBackend } from './sql-backend.js';
 import { purge } from './table/purge.js';
 
 /*
@@ -42,9 +41,9 @@ export class RowLockBackend extends SqlBackend<Database> {
   }
 
   protected open(): Promise<Database> {
-    const { sessionGuard: guard, maxConnections: most, nestedConnections: reserved, connectionInitSql } = this.settings;
-    const forLocks = { guard, lockWait: Infinity, autocommit: false, initSql: connectionInitSql, most, reserved };
-    return connectToServer(this.settings, this.context, { forStatements: 3, forLocks, table: true });
+    const { nestedConnections: reserved, connectionInitSql: initSql } = this.settings;
+    const needs = { forStatements: 3, forLocks: { autocommit: false, initSql, reserved }, table: true };
+    return connectToServer(this.settings, this.context, needs, (database) => database);
   }
 
   protected requestFor(database: Database, request: AcquireRequest, context: BackendContext): RowRequest {
@@ -60,21 +59,15 @@ export class AdvisoryLockBackend extends SqlBackend<AdvisoryDatabase> {
     return refuseList(this.context, this.settings.family.views.advisory);
   }
 
-  protected async open(): Promise<AdvisoryDatabase> {
-    const { sessionGuard: guard, fencing, maxConnections: most, family } = this.settings;
-    const forLocks = { guard, lockWait: Infinity, autocommit: true, most, reserved: 0 };
-    const database = await connectToServer(this.settings, this.context, { forStatements: 1, forLocks, table: fencing });
-    try {
-      const { advisory } = family;
-      const scope = await advisory.scopeOf(database.run);
-      const { lockTable } = (await database.server.control()).facts;
-      const places = lockTable === undefined ? undefined : lockPlaces(this.context, lockTable);
-      const holding = new HoldingSessions(database.sessions, advisory, most, places);
-      return { ...database, scope, holding };
-    } catch (error) {
-      await database.close();
-      throw error;
-    }
+  protected open(): Promise<AdvisoryDatabase> {
+    const { settings, context } = this;
+    const needs = { forStatements: 1, forLocks: { autocommit: true, reserved: 0 }, table: settings.fencing };
+    return connectToServer(settings, context, needs, async (database, { lockTable }) => {
+      const { advisory } = settings.family;
+      const places = lockTable === undefined ? undefined : lockPlaces(context, lockTable);
+      const holding = new HoldingSessions(database.sessions, advisory, settings.maxConnections, places);
+      return { ...database, scope: await advisory.scopeOf(database.run), holding };
+    });
   }
 
   protected requestFor(database: AdvisoryDatabase, request: AcquireRequest, context: BackendContext): AdvisoryRequest {

@@ -12,12 +12,30 @@ import type {
   RenewOutcome,
 } from '../../api/lock-provider.js';
 import { probeFor, UNUSED } from '../shared/probe.js';
+import { firstRow, type Run, textOf } from './connection/answer.js';
+import type { ServerFacts } from './connection/dialect.js';
 import { faultOf, isContention, lockErrorOf, pauseBeforeRetry } from './connection/failure.js';
-import type { Database } from './database.js';
+import { Server } from './connection/server.js';
+import { type SessionLimits, Sessions } from './connection/sessions.js';
 import type { SqlSettings } from './options.js';
 import { probeNamespaceOf, type RecordKind } from './table/lock-name.js';
-import { withTable } from './table/lock-table.js';
+import { partsOf, quotedTable } from './table/lock-schema.js';
+import { LockTable, withTable } from './table/lock-table.js';
 import { SqlRecords } from './table/records.js';
+
+/** A connected database. */
+export interface Database {
+  readonly settings: SqlSettings;
+  readonly server: Server;
+  /** Runs a statement in autocommit. */
+  readonly run: Run;
+  /** The sessions that hold locks. */
+  readonly sessions: Sessions;
+  readonly table: LockTable;
+  /** Returns configuration problems that weaken the guarantee. */
+  diagnose(): readonly Diagnostic[];
+  close(): Promise<void>;
+}
 
 // How long a crashed probe's lock stays busy, in ms. A probe normally takes a few ms.
 const PROBE_LEASE = 5_000;
@@ -134,30 +152,26 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
    * Acquires and releases a lock that no application uses. The lock may be busy, for example when several processes start together.
    */
   async #probe(database: D, probe: Probe): Promise<void> {
-    const { clock } = this.context;
+    const { clock, random, namespace } = this.context;
+    const context = { ...this.context, namespace: probeNamespaceOf(namespace) };
     const until = clock.now() + PROBE_WITHIN;
-    while (!(await this.#probeOnce(database, probe))) {
+    for (;;) {
+      const request = probeFor(probe.key, random.id(), PROBE_LEASE, new AbortController().signal);
+      const own = this.requestFor(database, { ...request, ...probe }, context);
+      const answer = await own.acquire().catch((error: unknown) => {
+        if (isContention(error)) return 'busy';
+        throw error;
+      });
+      if (answer !== 'busy') {
+        if ((await own.release(UNUSED)) === 'released') return;
+        throw new Error('the test lock was acquired but could not be released');
+      }
       if (clock.now() > until)
         throw new Error(
           `the test lock that each process acquires at startup was busy for ${PROBE_WITHIN / 1_000} s. Either a policy or a trigger hides rows from locking statements, or another process froze during startup`,
         );
       await pauseBeforeRetry(this.context);
     }
-  }
-
-  /** Resolves to false if the lock is busy. */
-  async #probeOnce(database: D, probe: Probe): Promise<boolean> {
-    const context = { ...this.context, namespace: probeNamespaceOf(this.context.namespace) };
-    const request = probeFor(probe.key, context.random.id(), PROBE_LEASE, new AbortController().signal);
-    const own = this.requestFor(database, { ...request, ...probe }, context);
-    try {
-      if ((await own.acquire()) === 'busy') return false;
-    } catch (error) {
-      if (isContention(error)) return false;
-      throw error;
-    }
-    if ((await own.release(UNUSED)) === 'released') return true;
-    throw new Error('the test lock was acquired but could not be released');
   }
 
   /** Resolves to the database. Calls try to connect until one succeeds. */
@@ -189,4 +203,64 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
 /** If the table was dropped, its leases are gone, even if it has been recreated. */
 function outcomeOf(error: unknown): 'lost' | 'unknown' {
   return faultOf(error) === 'no-table' ? 'lost' : 'unknown';
+}
+
+/** What a kind of lock needs of its database. */
+interface Needs {
+  /** The number of connections for statements. */
+  readonly forStatements: number;
+  /** How locks use their sessions; undefined if locks don't belong to sessions. */
+  readonly forLocks?: Pick<SessionLimits, 'autocommit' | 'initSql' | 'reserved'>;
+  readonly table: boolean;
+}
+
+/** For autocommit sessions. They don't hold locks, so their guard can be long. */
+const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, autocommit: true, reserved: 0 };
+
+/**
+ * Connects to a server with our own connections, because all connections in the application's pool may be waiting for the
+ * locks to be renewed or released.
+ *
+ * @param complete adds what the kind of lock needs
+ * @throws LockConfigError if the server can't guarantee mutual exclusion, or the table can't store locks
+ */
+export async function connectToServer<D extends Database>(
+  settings: SqlSettings,
+  context: BackendContext,
+  needs: Needs,
+  complete: (database: Database, facts: ServerFacts) => D | Promise<D>,
+): Promise<D> {
+  const { source, family, commandTimeout, sessionGuard: guard, maxConnections } = settings;
+  const { forStatements, forLocks } = needs;
+  const dialect = family.dialectFor(source, commandTimeout, forLocks !== undefined);
+  const server = new Server(context, dialect, settings);
+  const statements = new Sessions(server, { ...AUTOCOMMIT, most: forStatements });
+  const lockLimits = forLocks && { guard, lockWait: Infinity, most: maxConnections, ...forLocks };
+  const sessions = lockLimits ? new Sessions(server, lockLimits) : statements;
+  const close = async () => {
+    // Close in this order within one tick, because the control session must end those still in use.
+    await Promise.all([sessions.close(), statements.close(), server.close()]);
+  };
+  try {
+    const { facts } = await server.control();
+    const question = family.schemaOf(quotedTable(family, settings.table));
+    const schema = partsOf(settings.table).schema ?? textOf(firstRow(await statements.run(...question))?.['name']);
+    const tableName = `${schema === undefined ? '' : `${schema}.`}${partsOf(settings.table).name}`;
+    const insertKey = (name: string) => dialect.withoutWait(family.insertKey(name));
+    const table = new LockTable(tableName, { ...family, insertKey }, statements.run, context, settings);
+    if (needs.table) await table.prepare();
+    const most = 1 + forStatements + (forLocks ? maxConnections : 0);
+    const diagnose = () => [...server.diagnostics, ...tooMany(most, facts.maxConnections)];
+    return await complete({ settings, server, sessions, run: statements.run, table, diagnose, close }, facts);
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** Warns if a few processes could use up all of the server's connections. */
+function tooMany(most: number, offered: number): readonly Diagnostic[] {
+  if (most * 4 <= offered) return [];
+  const message = `One process can open ${most} connections for locks, but the server accepts only ${offered} from all clients (max_connections). Lower maxConnections, or raise the server limit.`;
+  return [{ severity: 'warning', message }];
 }

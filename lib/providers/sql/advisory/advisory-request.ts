@@ -8,9 +8,8 @@ import type {
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { firstToken } from '../../../core/toolkit/fencing-token.js';
 import { pauseBeforeRetry } from '../connection/failure.js';
-import type { Database } from '../database.js';
 import { counterNameOf } from '../table/lock-name.js';
-import { heldIn, type RequestState, type SqlRequest } from '../sql-backend.js';
+import { type Database, heldIn, type RequestState, type SqlRequest } from '../sql-backend.js';
 import type { HoldingSession, SessionUser } from './holding-session.js';
 import type { HoldingSessions } from './holding-sessions.js';
 

@@ -97,11 +97,11 @@ export interface ServerFacts {
    */
   readonly isReadOnly: string;
   /** Whether prepared statements may be used on this connection. */
-  readonly prepares: boolean;
+  readonly prepares?: boolean;
   /** Whether a statement can catch errors (on Postgres, with plpgsql). */
-  readonly catchesErrors: boolean;
-  /** The capacity of the server's lock table for all clients; undefined if unlimited. */
-  readonly lockTable: number | undefined;
+  readonly catchesErrors?: boolean;
+  /** The capacity of the server's lock table for all clients; unlimited if omitted. */
+  readonly lockTable?: number;
   /** The maximum number of connections across all clients. */
   readonly maxConnections: number;
 }

@@ -229,11 +229,8 @@ function mysqlDialect(source: SqlSource, connectTimeout: number): Dialect {
         kill: `KILL CONNECTION ${threadId}`,
         ...diagnose(variables),
         isReadOnly: asked.isReadOnly,
-        prepares: false,
-        catchesErrors: false,
-        // A user lock takes 1 to 2 KB of server memory. Even 60,000 of them don't slow down other statements (measured
-        // on both servers).
-        lockTable: undefined,
+        // There is no limit for user locks: each takes 1 to 2 KB of server memory, and even 60,000 of them don't slow down
+        // other statements (measured on both servers).
         maxConnections: Number(variables.get('max_connections')),
       };
     },

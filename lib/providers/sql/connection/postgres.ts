@@ -417,7 +417,7 @@ const withValue = (sql: string, name: string) => sql.replace('$1', literal(name)
  *
  * @param value as an SQL literal
  */
-function waitQuietly(select: string, value: string, limits: TimeLimits, catchesErrors: boolean): string {
+function waitQuietly(select: string, value: string, limits: TimeLimits, catchesErrors = false): string {
   const limit = setLimits(limits, true);
   if (!catchesErrors) return `${limit}; ${select.replace('$1', value)}`;
   const perform = select.replace(/^SELECT/, 'PERFORM').replace('$1', `current_setting('distributed_lock.name')`);

@@ -37,6 +37,8 @@ export class Server {
   /** Sessions that could not be ended on the server, because the control session had failed too. */
   readonly #orphans: Session[] = [];
   readonly #closing = new AbortController();
+  /** Aborts when the application shuts down. */
+  readonly closing = this.#closing.signal;
 
   constructor(
     context: BackendContext,
@@ -130,7 +132,7 @@ export class Server {
 
   /** Ends orphaned sessions as soon as the server is reachable again. */
   async #endOrphans(): Promise<void> {
-    while (this.#orphans.length > 0 && !this.#closing.signal.aborted) {
+    while (this.#orphans.length > 0 && !this.closing.aborted) {
       try {
         const control = await this.control();
         const uptime = await this.dialect.uptime(control.run);
@@ -139,7 +141,7 @@ export class Server {
           this.#orphans.splice(this.#orphans.indexOf(session), 1);
         }
       } catch {
-        await pause(this.clock, PAUSE, this.#closing.signal);
+        await pause(this.clock, PAUSE, this.closing);
       }
     }
   }
@@ -195,7 +197,7 @@ export class Server {
       inTime(this.clock, this.commandTimeout, dialect.send(connection, sql, parameters));
     for (const sql of kind.initSql ?? []) await run(sql).catch((error: unknown) => this.#refuseInitSql(sql, error));
     const facts = await dialect.setUp(connection, run, kind);
-    this.#closing.signal.throwIfAborted();
+    this.closing.throwIfAborted();
     this.diagnostics = facts.diagnostics;
     if (this.allowsReadOnly) return { ...facts, isReadOnly: 'false' };
     this.#refuse(facts);
@@ -221,7 +223,7 @@ export class Server {
       const connection = await inTime(this.clock, this.commandTimeout, connecting);
       this.#hasAccepted = true;
       this.#refusedSince = undefined;
-      this.#closing.signal.throwIfAborted();
+      this.closing.throwIfAborted();
       return connection;
     } catch (error) {
       // The connection may still be established later.

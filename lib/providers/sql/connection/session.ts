@@ -1,6 +1,7 @@
 import { AsyncResource } from 'node:async_hooks';
 import type { Timer } from '../../../api/clock.js';
 import type { RenewOutcome } from '../../../api/lock-provider.js';
+import { promised } from '../../../core/toolkit/promised.js';
 import { validUntil } from '../../../core/toolkit/validity.js';
 import { firstRow, isTrue, type Row, type Run } from './answer.js';
 import {
@@ -410,14 +411,7 @@ export class Session {
     }
     const sentAt = this.home.clock.now();
     this.#dueAt = sentAt + answeredWithin;
-    let answer: Promise<unknown>;
-    try {
-      answer = send();
-    } catch (error) {
-      this.#fail(statement, error);
-      return;
-    }
-    answer.then(
+    promised(send).then(
       (answer) => {
         this.#onAnswer(statement, sentAt, answer);
       },

@@ -31,7 +31,6 @@ export class Sessions {
   /** The idle sessions; the most recently used one is last. */
   readonly #idle: Session[] = [];
   #sweep: object | undefined;
-  #isClosed = false;
 
   constructor(
     private readonly server: Server,
@@ -49,12 +48,10 @@ export class Sessions {
     await this.slots.take(request);
     try {
       const session = this.#reuse(await this.server.control()) ?? (await this.server.open(this.limits));
-      if (this.#isClosed) {
-        await session.close();
-        throw new Error('Locks are no longer available, because the application is shutting down.');
-      }
+      // If it was opened during a shutdown, the server has ended it.
+      this.server.closing.throwIfAborted();
       session.onFree = (isReusable) => {
-        if (isReusable && !this.#isClosed) this.#keep(session);
+        if (isReusable && !this.server.closing.aborted) this.#keep(session);
         else if (isReusable) void session.close();
         this.slots.free();
       };
@@ -81,9 +78,8 @@ export class Sessions {
     }
   };
 
-  /** Closes idle sessions and stops opening new ones. */
+  /** Closes idle sessions. */
   async close(): Promise<void> {
-    this.#isClosed = true;
     if (this.#sweep) this.server.clock.clearTimer(this.#sweep);
     await Promise.all(this.#idle.splice(0).map((session) => session.close()));
   }

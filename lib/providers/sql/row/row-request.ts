@@ -9,11 +9,10 @@ import type {
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { LockCapacityError, LockConfigError } from '../../../api/errors.js';
 import { firstRow } from '../connection/answer.js';
-import type { Database } from '../database.js';
 import { pauseBeforeRetry } from '../connection/failure.js';
 import { counterNameOf, rowNameOf } from '../table/lock-name.js';
 import type { Session } from '../connection/session.js';
-import { heldIn, type RequestState, type SqlRequest } from '../sql-backend.js';
+import { type Database, heldIn, type RequestState, type SqlRequest } from '../sql-backend.js';
 import { lenders, type LendTransaction, type LentTransaction } from './lent-transaction.js';
 
 // If a slice ends sooner than this, in ms, it didn't wait.
@@ -132,15 +131,13 @@ export class RowRequest implements SqlRequest {
       }
       this.#session = undefined;
       session.giveBack();
-      if (this.#hasEnded() || (exists && request.wait <= 0)) return undefined;
-      if (!exists) {
-        // The row was never locked or has since been purged.
-        if (await table.createRow(this.#row)) {
-          made += 1;
-          continue;
-        }
-        if (request.wait <= 0) return undefined;
+      if (this.#hasEnded()) return undefined;
+      // The row was never locked or has since been purged.
+      if (!exists && (await table.createRow(this.#row))) {
+        made += 1;
+        continue;
       }
+      if (request.wait <= 0) return undefined;
       // Pause: others need the connection, or another transaction prevents the row's creation.
       await pauseBeforeRetry(context, request.signal);
       if (request.signal.aborted) return undefined;

@@ -41,7 +41,7 @@ export class SqlRecords implements RecordStore {
     return this.withTable(`Record "${name}"`, async (table) => {
       const row = this.#rowOf(name);
       for (;;) {
-        const serverTime = await write(table, row, expected, next, KEEP[this.kind]);
+        const serverTime = await this.#write(table, row, expected, next);
         if (serverTime !== undefined) return { value: next, serverTime };
         const found = await read(table, row);
         if (found.value === null && expected === null) {
@@ -60,6 +60,22 @@ export class SqlRecords implements RecordStore {
     }
   }
 
+  /**
+   * Writes the record if it contains `expected`, or already contains `next`. Resolves to the time of the write, or to
+   * undefined if it contains something else or the row is missing.
+   */
+  async #write(table: LockTable, row: string, expected: string | null, next: string): Promise<number | undefined> {
+    const { value, now, updateToken, tokenOf } = table.family;
+    const condition = expected === null ? 'holders IS NULL' : `holders = ${value(5)}`;
+    const rest =
+      `, holders = ${value(1)}, expires = GREATEST(expires + 1, ${now} + ${value(2)}) ` +
+      `WHERE name = ${value(3)} AND (holders = ${value(4)} OR ${condition})`;
+    const text = labelOf(next);
+    const values = [text, KEEP[this.kind], row, text, ...(expected === null ? [] : [labelOf(expected)])];
+    const token = tokenOf(await table.run(updateToken(table.name, now, rest), values));
+    return token === undefined ? undefined : Number(token) / 1_000;
+  }
+
   #rowOf(name: string): string {
     return entryNameOf(this.context.namespace, this.kind, name);
   }
@@ -71,28 +87,6 @@ async function read({ family, name, run }: LockTable, row: string): Promise<Stor
   const answer = firstRow(await run(select, [row]));
   const text = textOf(answer?.['value']);
   return { value: text === undefined ? null : decode(row, text), serverTime: Number(answer?.['server_time']) / 1_000 };
-}
-
-/**
- * Writes the record if it contains `expected`, or already contains `next`. Resolves to the time of the write, or to undefined if
- * it contains something else or the row is missing.
- */
-async function write(
-  table: LockTable,
-  row: string,
-  expected: string | null,
-  next: string,
-  keep: number,
-): Promise<number | undefined> {
-  const { value, now, updateToken, tokenOf } = table.family;
-  const condition = expected === null ? 'holders IS NULL' : `holders = ${value(5)}`;
-  const rest =
-    `, holders = ${value(1)}, expires = GREATEST(expires + 1, ${now} + ${value(2)}) ` +
-    `WHERE name = ${value(3)} AND (holders = ${value(4)} OR ${condition})`;
-  const text = labelOf(next);
-  const values = [text, keep, row, text, ...(expected === null ? [] : [labelOf(expected)])];
-  const token = tokenOf(await table.run(updateToken(table.name, now, rest), values));
-  return token === undefined ? undefined : Number(token) / 1_000;
 }
 
 function decode(row: string, text: string): string {

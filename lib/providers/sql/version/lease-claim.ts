@@ -1,34 +1,12 @@
 import type { Clock } from '../../../api/clock.js';
-import type { AcquireRequest } from '../../../api/lock-provider.js';
+import type { AcquireRequest, Grant, RenewOutcome } from '../../../api/lock-provider.js';
 import { firstToken } from '../../../core/toolkit/fencing-token.js';
 import { pause } from '../../../core/toolkit/timing.js';
+import { validUntil } from '../../../core/toolkit/validity.js';
 import { isContention } from '../connection/failure.js';
 import { admits, isGranted, type Lease, type LeaseHold } from './lease.js';
 import { type LeaseTable, toMicroseconds } from './lease-table.js';
 import type { LimitedLeases, NewHolder } from './limited-leases.js';
-
-/** A lease held by a request. */
-export interface GrantedLease {
-  /** The first caller's token. */
-  readonly fencingToken: bigint | null;
-  /** How many more callers may hold it. */
-  readonly followers: number;
-  /** How long the row keeps the lease, in ms. */
-  readonly remaining: number;
-}
-
-/**
- * A lease found when the row was read. It proves that a claim was executed, but not that the lease survives a failover:
- * Postgres shows a row whose COMMIT is waiting for a standby as soon as the committing connection has ended. If that
- * standby is promoted, it doesn't have the row and grants the lease to another caller.
- */
-export interface FoundLease extends GrantedLease {
-  /**
-   * Whether the statement that wrote the lease was acknowledged, so it survives a failover. Otherwise, it counts only
-   * from its first acknowledged renewal.
-   */
-  readonly isAcknowledged: boolean;
-}
 
 // How long after it is sent a reservation may take effect, in ms.
 const RESERVE_WITHIN = 500;
@@ -52,6 +30,8 @@ export class LeaseClaim {
   #unansweredUntil = -Infinity;
   /** Whether another claim was faster. */
   #hasLost = false;
+  /** When `minHold` ends. */
+  #keepUntil = -Infinity;
 
   /** @param name the row's name */
   constructor(
@@ -70,8 +50,16 @@ export class LeaseClaim {
     return this.#isThere || this.#unanswered !== undefined || this.#unansweredUntil > 0;
   }
 
-  /** Updates the state from a row that was read. Resolves to the lease if the request holds it. */
-  async look(seen: Lease | undefined): Promise<FoundLease | undefined> {
+  /**
+   * Updates the state from a row whose read was sent at `readAt`. Resolves to a grant if the request holds the lease, or
+   * to `gone` if the lease expired or was freed since then.
+   *
+   * A lease that is found proves that a claim was executed, but not that the lease survives a failover: Postgres shows a
+   * row whose COMMIT is waiting for a standby as soon as the committing connection has ended. If that standby is
+   * promoted, it doesn't have the row and grants the lease to another caller. So unless the statement that wrote the
+   * lease was acknowledged, the grant counts only from an acknowledged renewal.
+   */
+  async find(seen: Lease | undefined, readAt: number): Promise<Grant | 'gone' | undefined> {
     // If the version has changed, an unanswered claim either has taken effect or never will.
     if (seen?.version !== this.#unanswered) this.#unanswered = undefined;
     if (!seen || seen.serverTime > this.#unansweredUntil) this.#unansweredUntil = -Infinity;
@@ -80,7 +68,9 @@ export class LeaseClaim {
     if (!seen || !own) return undefined;
     this.#token = own.token;
     if (!own.limited || isGranted(seen, own)) {
-      return { ...this.#granted(own.token, 1, remainingOf(seen, own)), isAcknowledged: this.#isAcknowledged };
+      if (this.#isAcknowledged) return this.#granted(1, readAt, remainingOf(seen, own));
+      const sentAt = this.clock.now();
+      return (await this.#renew(this.#duration)) ? this.#granted(1, sentAt, this.#duration) : 'gone';
     }
     // There is no room for the reserved position.
     await this.places.release(this.name, this.request.id, 0);
@@ -89,7 +79,7 @@ export class LeaseClaim {
   }
 
   /**
-   * Whether a claim could be granted, given a row in which {@link look} found no lease for this request. This doesn't
+   * Whether a claim could be granted, given a row in which {@link find} found no lease for this request. This doesn't
    * apply right after the request gives up its position, because `seen` still contains that position.
    */
   fits({ holds }: Lease): boolean {
@@ -100,30 +90,37 @@ export class LeaseClaim {
    * Claims the lease. Resolves to undefined if another claim was faster, or if only the next read will show the
    * outcome.
    */
-  async claim(seen: Lease): Promise<GrantedLease | undefined> {
+  async claim(seen: Lease): Promise<Grant | undefined> {
     const { name } = this;
-    const { id: holder, lease, minHold, limited } = this.request;
-    const duration = Math.max(lease, minHold);
+    const { id: holder, minHold, limited } = this.request;
     const callers = minHold > 0 ? 1 : this.request.callers;
+    const sentAt = this.clock.now();
     this.#isAcknowledged = false;
-    if (limited && this.#hasLost) return this.#reserve({ name, seen, holder, limited }, duration);
+    if (limited && this.#hasLost) return this.#reserve({ name, seen, holder, limited });
     const earlier = this.#unanswered;
     this.#unanswered = seen.version;
     const token = await unlessUndone(
       limited
-        ? this.places.claim({ name, seen, holder, limited }, duration)
-        : this.leases.claim(name, seen, holder, duration, callers),
+        ? this.places.claim({ name, seen, holder, limited }, this.#duration)
+        : this.leases.claim({ name, seen, holder }, this.#duration, callers),
     );
     this.#isThere = this.#isAcknowledged = token !== undefined;
     this.#hasLost = token === undefined;
     this.#unanswered = token === undefined ? earlier : undefined;
     if (token === undefined) return undefined;
     this.#token = token;
-    return this.#granted(token, callers, duration);
+    return this.#granted(callers, sentAt, this.#duration);
+  }
+
+  async renew(lease: number): Promise<RenewOutcome> {
+    const sentAt = this.clock.now();
+    // A crash must not shorten `minHold`.
+    const isRenewed = await this.#renew(Math.max(lease, this.#keepUntil - sentAt));
+    return isRenewed ? { validUntil: validUntil(sentAt, lease) } : 'lost';
   }
 
   /** Renews the lease to `duration` ms from now. Resolves to whether the request still held it. */
-  async renew(duration: number): Promise<boolean> {
+  async #renew(duration: number): Promise<boolean> {
     const { id: holder, limited } = this.request;
     if (!this.#isThere) return false;
     const isRenewed = await (limited
@@ -152,10 +149,10 @@ export class LeaseClaim {
     return (limited ? this.places : leases).release(name, holder, keepFor);
   }
 
-  async #reserve(added: NewHolder, duration: number): Promise<undefined> {
+  async #reserve(added: NewHolder): Promise<undefined> {
     const earlier = this.#unansweredUntil;
     this.#unansweredUntil = added.seen.serverTime + toMicroseconds(RESERVE_WITHIN);
-    const isReserved = await unlessUndone(this.places.reserve(added, duration, this.#unansweredUntil));
+    const isReserved = await unlessUndone(this.places.reserve(added, this.#duration, this.#unansweredUntil));
     this.#isThere = this.#isAcknowledged = isReserved === true;
     this.#unansweredUntil = earlier;
   }
@@ -168,8 +165,17 @@ export class LeaseClaim {
     this.#unansweredUntil = -Infinity;
   }
 
-  #granted(token: bigint, callers: number, remaining: number): GrantedLease {
-    return { fencingToken: firstToken(this.request.mode, token, callers), followers: callers - 1, remaining };
+  /** How long the row is to keep the lease, in ms. */
+  get #duration(): number {
+    return Math.max(this.request.lease, this.request.minHold);
+  }
+
+  /** @param remaining how long the row keeps the lease, in ms from when the statement was sent */
+  #granted(callers: number, sentAt: number, remaining: number): Grant {
+    const { lease, minHold, mode } = this.request;
+    if (minHold > 0) this.#keepUntil = this.clock.now() + Math.min(remaining, minHold);
+    const fencingToken = firstToken(mode, this.#token, callers);
+    return { lease, fencingToken, followers: callers - 1, validUntil: validUntil(sentAt, Math.min(lease, remaining)) };
   }
 
   #isOwn({ holder }: LeaseHold): boolean {

@@ -8,6 +8,13 @@ import { instanceNameOf, labelOf, textOfLabel } from '../table/lock-name.js';
 import { type LockRow, LockTable } from '../table/lock-table.js';
 import { type Lease, leaseOf } from './lease.js';
 
+/** A claim to a lease, given its row as it was read. */
+export interface NewClaim {
+  readonly name: string;
+  readonly seen: Lease;
+  readonly holder: string;
+}
+
 /** A hold as stored in its row. */
 interface HeldLease {
   readonly name: string;
@@ -41,7 +48,13 @@ export class LeaseTable extends LockTable {
   constructor(table: string, family: Family, run: Run, context: BackendContext, settings: SqlSettings) {
     super(table, family, run, context, settings);
     const most = Math.max(1, Math.floor(settings.maxConnections / 2));
-    this.#reads = new Batches((names) => this.#readLeases(names), most);
+    this.#reads = new Batches(async (names) => {
+      const rows = await this.#read(names);
+      return names.map((name) => {
+        const row = rows.get(name);
+        return row && leaseOf(row);
+      });
+    }, most);
   }
 
   /** Resolves to the row, or undefined if it doesn't exist. */
@@ -54,18 +67,12 @@ export class LeaseTable extends LockTable {
    * is the last of the tokens for `callers` callers. Limited holders don't lower `expires` when they leave, so all
    * their holds must have ended when the row was read, and `holders` must be unchanged.
    */
-  async claim(
-    name: string,
-    { version, holders }: Lease,
-    holder: string,
-    duration: number,
-    callers: number,
-  ): Promise<bigint | undefined> {
+  async claim({ name, seen, holder }: NewClaim, duration: number, callers: number): Promise<bigint | undefined> {
     const { value, now, updateToken, tokenOf } = this.family;
     const rest =
       `, holder = ${value(2)}, holders = NULL, expires = ${now} + ${value(3)} ` +
       `WHERE name = ${value(4)} AND token = ${value(5)} AND (expires <= ${now} OR holders = ${value(6)})`;
-    const values = [callers - 1, holder, toMicroseconds(duration), name, version, holders];
+    const values = [callers - 1, holder, toMicroseconds(duration), name, seen.version, seen.holders];
     return tokenOf(await this.run(updateToken(this.name, `${this.nextVersion} + ${value(1)}`, rest), values));
   }
 
@@ -129,14 +136,6 @@ export class LeaseTable extends LockTable {
       if (isInstanceName(name)) names.set(id, name);
     }
     return names;
-  }
-
-  async #readLeases(names: readonly string[]): Promise<readonly (Lease | undefined)[]> {
-    const rows = await this.#read(names);
-    return names.map((name) => {
-      const row = rows.get(name);
-      return row && leaseOf(row);
-    });
   }
 
   /** Sends one statement per duration. The durations are almost always the same. */

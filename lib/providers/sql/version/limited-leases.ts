@@ -1,15 +1,12 @@
 import type { LimitShare } from '../../../api/lock-mode.js';
-import { FREED, HELD, type Lease, pieceStart, RETAINED } from './lease.js';
-import { type LeaseTable, toMicroseconds } from './lease-table.js';
+import { FREED, HELD, pieceStart, RETAINED } from './lease.js';
+import { type LeaseTable, type NewClaim, toMicroseconds } from './lease-table.js';
 
 /** Adds a value to a statement and returns its placeholder. Must be called in the order in which the placeholders appear in the text. */
 type Bind = (value: unknown) => string;
 
-/** A holder to add, and the row as it was read. */
-export interface NewHolder {
-  readonly name: string;
-  readonly seen: Lease;
-  readonly holder: string;
+/** A holder to add. */
+export interface NewHolder extends NewClaim {
   readonly limited: LimitShare;
 }
 

@@ -3,11 +3,10 @@ import type { PurgeOptions } from '../../../api/purge-options.js';
 import { LockConfigError } from '../../../api/errors.js';
 import type { LockInfo } from '../../../api/lock-info.js';
 import { SeenHolders } from '../../shared/seen-holders.js';
-import { connectToServer } from '../database.js';
 import { entryNameOf, entryNamesOf, leasesAndInstancesOf, namespaceOfLease, purgeNameOf } from '../table/lock-name.js';
 import { entriesOf } from '../table/lock-table.js';
 import { purge } from '../table/purge.js';
-import { SqlBackend } from '../sql-backend.js';
+import { connectToServer, SqlBackend } from '../sql-backend.js';
 import { infoOf, leaseOf } from './lease.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
@@ -51,7 +50,8 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     const inspect = async ({ leases }: LeaseDatabase): Promise<LockInfo | null> => {
       const lease = await leases.read(entryNameOf(this.context.namespace, 'lease', key));
       const info = lease && infoOf(key, lease);
-      return info ? ((await this.#named(leases, [info]))[0] ?? null) : null;
+      const [named = null] = info ? await this.#named(leases, [info]) : [];
+      return named;
     };
     return this.operate(`Lock "${key}"`, inspect, key);
   }
@@ -114,16 +114,17 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     await leases.createRow(name);
     const seen = await leases.read(name);
     if (!seen || seen.holds.length > 0) return;
-    const isOurs = (await leases.claim(name, seen, instance.id, PURGED_ONCE_IN, 1)) !== undefined;
+    const isOurs = (await leases.claim({ name, seen, holder: instance.id }, PURGED_ONCE_IN, 1)) !== undefined;
     if (isOurs) await purge(leases, UNUSED, leasesAndInstancesOf(namespace));
   }
 
-  protected async open(): Promise<LeaseDatabase> {
+  protected open(): Promise<LeaseDatabase> {
     const { settings, context } = this;
     const needs = { forStatements: settings.maxConnections, table: true };
-    const database = await connectToServer(settings, context, needs);
-    const leases = new LeaseTable(database.table.unquoted, settings.family, database.run, context, settings);
-    return { ...database, leases, limited: new LimitedLeases(leases) };
+    return connectToServer(settings, context, needs, (database) => {
+      const leases = new LeaseTable(database.table.unquoted, settings.family, database.run, context, settings);
+      return { ...database, leases, limited: new LimitedLeases(leases) };
+    });
   }
 
   protected requestFor(database: LeaseDatabase, request: AcquireRequest, context: BackendContext): VersionRequest {

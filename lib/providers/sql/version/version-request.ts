@@ -9,12 +9,10 @@ import type {
 import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import type { SeenHolders } from '../../shared/seen-holders.js';
 import { backOff, pause } from '../../../core/toolkit/timing.js';
-import { validUntil } from '../../../core/toolkit/validity.js';
 import { entryLabelOf, entryNameOf } from '../table/lock-name.js';
-import type { Database } from '../database.js';
-import type { SqlRequest } from '../sql-backend.js';
+import type { Database, SqlRequest } from '../sql-backend.js';
 import { holderIn, type Lease } from './lease.js';
-import { type FoundLease, type GrantedLease, LeaseClaim, remainingOf } from './lease-claim.js';
+import { LeaseClaim, remainingOf } from './lease-claim.js';
 import type { LeaseTable } from './lease-table.js';
 import type { LimitedLeases } from './limited-leases.js';
 
@@ -50,8 +48,6 @@ export class VersionRequest implements SqlRequest {
   #hasLeft = false;
   /** When the still-unanswered read or claim was sent. */
   #sentAt: number | undefined;
-  /** When `minHold` ends. */
-  #keepUntil = -Infinity;
   /** The outcome of the latest `acquire` call. */
   #answer: Promise<Grant | 'busy' | 'not-asked'> | undefined;
   /** Called when the attempt starts to wait. */
@@ -74,11 +70,8 @@ export class VersionRequest implements SqlRequest {
     return this.#sentAt === undefined ? 0 : this.context.clock.now() - this.#sentAt;
   }
 
-  async renew(lease: number): Promise<RenewOutcome> {
-    const sentAt = this.context.clock.now();
-    // A crash must not shorten `minHold`.
-    const isRenewed = await this.#claim.renew(Math.max(lease, this.#keepUntil - sentAt));
-    return isRenewed ? { validUntil: validUntil(sentAt, lease) } : 'lost';
+  renew(lease: number): Promise<RenewOutcome> {
+    return this.#claim.renew(lease);
   }
 
   /** Tries until `request.wait` ends. A repeated call finds any hold an unanswered one acquired. */
@@ -175,13 +168,10 @@ export class VersionRequest implements SqlRequest {
       const readAt = look?.readAt ?? this.#sentAt;
       const seen = look ? look.seen : await leases.read(this.#name);
       if (this.#isReleased()) break;
-      const found = await claim.look(seen);
-      if (found) {
-        const confirmed = await this.#confirm(found, readAt);
-        if (confirmed) return confirmed;
-        // The lease expired or was freed by a release sent in the meantime, as the next read will show.
-        continue;
-      }
+      const found = await claim.find(seen, readAt);
+      // The next read will show why it is gone.
+      if (found === 'gone') continue;
+      if (found) return found;
       if (this.#hasEnded()) break;
       if (!seen) {
         await leases.createRow(this.#name, entryLabelOf(request.key));
@@ -193,35 +183,15 @@ export class VersionRequest implements SqlRequest {
         this.holders.saw(request, holderIn(seen), readAt);
         return Math.min(...seen.holds.map((hold) => remainingOf(seen, hold)));
       }
-      const claimedAt = clock.now();
       const granted = await claim.claim(seen);
       // A release sent in the meantime voids the claim, or frees what it acquired.
       if (this.#isReleased()) break;
-      if (granted) return this.#grant(granted, claimedAt);
+      if (granted) return granted;
       lost += 1;
       // Otherwise, the next read shows how long the faster claim lasts, or whether there is room for a reserved position.
       if (request.wait <= 0 && lost >= MOST_LOST && !claim.sent) break;
     }
     return this.#endWithoutClaim();
-  }
-
-  /**
-   * Grants a lease found earlier, once a write has proved that it survives a failover. Resolves to undefined if it
-   * had expired.
-   */
-  async #confirm(found: FoundLease, readAt: number): Promise<Grant | undefined> {
-    if (found.isAcknowledged) return this.#grant(found, readAt);
-    const { lease, minHold } = this.request;
-    const remaining = Math.max(lease, minHold);
-    const sentAt = this.context.clock.now();
-    const isRenewed = await this.#claim.renew(remaining);
-    return isRenewed ? this.#grant({ ...found, remaining }, sentAt) : undefined;
-  }
-
-  #grant({ fencingToken, followers, remaining }: GrantedLease, sentAt: number): Grant {
-    const { lease, minHold } = this.request;
-    if (minHold > 0) this.#keepUntil = this.context.clock.now() + Math.min(remaining, minHold);
-    return { lease, fencingToken, followers, validUntil: validUntil(sentAt, Math.min(lease, remaining)) };
   }
 
   /** @throws Error if an earlier claim may still be granted. This case doesn't count as busy, so the core releases the request */

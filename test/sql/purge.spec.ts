@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { FAMILIES } from '../../lib/providers/sql/connection/databases.js';
-import { isUnused } from '../../lib/providers/sql/table/purge.js';
+import { isUnused } from '../../lib/providers/sql/table/lock-table.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { LockProcesses, NUMBERS, SqlBackend, TABLE } from '../typeorm/sql-backend.js';
 import { until } from '../until.js';

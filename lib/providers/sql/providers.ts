@@ -1,7 +1,6 @@
 import type { BackendContext, LockBackend, LockProvider } from '../../api/lock-provider.js';
 import { readOptions, type SqlConnectionOptions } from './drivers.js';
 import type { SqlRowLockOptions, SqlSessionLockOptions, SqlSettings, SqlVersionLockOptions } from './options.js';
-import { LentTransaction } from './row/lent-transaction.js';
 import { AdvisoryLockBackend, RowLockBackend } from './session-lock-backends.js';
 import { VersionLockBackend } from './version/version-lock-backend.js';
 
@@ -31,7 +30,7 @@ export class SqlRowLockProvider implements LockProvider {
   }
 
   createBackend(context: BackendContext): LockBackend {
-    return new RowLockBackend(context, this.#settings, (session, holder) => new LentTransaction(session, holder));
+    return new RowLockBackend(context, this.#settings);
   }
 }
 

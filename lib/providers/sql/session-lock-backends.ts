@@ -4,10 +4,9 @@ import type { PurgeOptions } from '../../api/purge-options.js';
 import { type AdvisoryDatabase, AdvisoryRequest } from './advisory/advisory-request.js';
 import { HoldingSessions, lockPlaces } from './advisory/holding-sessions.js';
 import type { SqlSettings } from './options.js';
-import type { LendTransaction } from './row/lent-transaction.js';
+import { type LendTransaction, LentTransaction } from './row/lent-transaction.js';
 import { RowRequest } from './row/row-request.js';
 import { connectToServer, type Database, SqlBackend } from './sql-backend.js';
-import { purge } from './table/purge.js';
 
 /*
  * Row locks and advisory locks belong to a server session. These backends only connect and create requests.
@@ -21,7 +20,7 @@ export class RowLockBackend extends SqlBackend<Database> {
   constructor(
     context: BackendContext,
     settings: SqlSettings,
-    private readonly lend: LendTransaction,
+    private readonly lend: LendTransaction = (session, holder) => new LentTransaction(session, holder),
   ) {
     super(context, settings);
   }
@@ -37,7 +36,7 @@ export class RowLockBackend extends SqlBackend<Database> {
    * an attempt that doesn't wait may find the key busy while its row is being deleted.
    */
   purge(options: PurgeOptions): Promise<number> {
-    return this.operate('purge()', ({ table }) => purge(table, options));
+    return this.operate('purge()', ({ table }) => table.purge(options));
   }
 
   protected open(): Promise<Database> {

@@ -18,7 +18,7 @@ import { faultOf, isContention, lockErrorOf, pauseBeforeRetry } from './connecti
 import { Server } from './connection/server.js';
 import { type SessionLimits, Sessions } from './connection/sessions.js';
 import type { SqlSettings } from './options.js';
-import { probeNamespaceOf, type RecordKind } from './table/lock-name.js';
+import { probeNamespaceOf } from './table/lock-name.js';
 import { partsOf, quotedTable } from './table/lock-schema.js';
 import { LockTable, withTable } from './table/lock-table.js';
 import { SqlRecords } from './table/records.js';
@@ -78,15 +78,13 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
     protected readonly settings: SqlSettings,
   ) {
     this.commandTimeout = settings.commandTimeout;
-    const recordsOf = (kind: RecordKind) =>
-      new SqlRecords(context, kind, (what, work) =>
-        this.operate(what, async ({ table }) => {
-          await table.prepare();
-          return work(table);
-        }),
-      );
-    this.records = recordsOf('run');
-    const epochs = recordsOf('failover');
+    const inTable = <T>(what: string, work: (table: LockTable) => Promise<T>) =>
+      this.operate(what, async ({ table }) => {
+        await table.prepare();
+        return work(table);
+      });
+    this.records = new SqlRecords(context, 'run', inTable);
+    const epochs = new SqlRecords(context, 'failover', inTable);
     this.casStore = {
       compareAndSet: async (name, expected, next) => (await epochs.replace(name, expected, next)).value,
     };

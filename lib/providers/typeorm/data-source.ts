@@ -6,7 +6,7 @@ import { readSqlOptions, type SqlKind, type SqlLockOptions, type SqlSettings } f
 import type { DatabaseFamily, SqlSource } from '../sql/connection/dialect.js';
 
 /** The SQL dialect by DataSource type. Other types aren't supported. */
-export const FAMILY_OF: ReadonlyMap<string, DatabaseFamily> = new Map([
+const FAMILY_OF: ReadonlyMap<string, DatabaseFamily> = new Map([
   ['mysql', 'mysql'],
   ['mariadb', 'mysql'],
   ['postgres', 'postgres'],
@@ -49,11 +49,16 @@ export function readOptions(name: string, kind: SqlKind, options: OnDataSource):
 
 /** Opens separate connections to a DataSource's database, or to its writer if there are several servers. */
 function sourceOf(provider: string, dataSource: DataSource): SqlSource {
-  const { type } = dataSource.options;
+  const database = databaseOf(provider, dataSource.options.type);
+  return database === 'mysql' ? mysqlSource(dataSource) : postgresSource(dataSource);
+}
+
+/** @throws LockConfigError for a type that no lock provider supports */
+export function databaseOf(user: string, type: string): DatabaseFamily {
   const database = FAMILY_OF.get(type);
-  if (database) return database === 'mysql' ? mysqlSource(dataSource) : postgresSource(dataSource);
+  if (database) return database;
   throw new LockConfigError(
-    `${provider} does not support databases of type "${type}": use MySQL, MariaDB or Postgres, or another kind of provider.`,
+    `${user} does not support databases of type "${type}": use MySQL, MariaDB or Postgres, or another kind of provider.`,
   );
 }
 

@@ -1,9 +1,8 @@
 import type { MigrationInterface, QueryRunner } from 'typeorm';
-import { LockConfigError } from '../../api/errors.js';
 import { FAMILIES } from '../sql/connection/databases.js';
 import type { DatabaseFamily } from '../sql/connection/dialect.js';
 import { createTableSql, DEFAULT_TABLE, quotedTable, tableName } from '../sql/table/lock-schema.js';
-import { FAMILY_OF } from './data-source.js';
+import { databaseOf } from './data-source.js';
 
 /**
  * Creates the lock table. Add it to your DataSource's `migrations`. For a table other than `distributed_lock`, add
@@ -35,8 +34,5 @@ export class LockTables1700000000000 implements MigrationInterface {
 function familyFor({ name, table }: LockTables1700000000000, queryRunner: QueryRunner): DatabaseFamily {
   tableName().read(table, { name }, 'table');
   // eslint-disable-next-line @typescript-eslint/no-deprecated -- TypeORM 0.3 doesn't know its new name, dataSource
-  const { type } = queryRunner.connection.options;
-  const family = FAMILY_OF.get(type);
-  if (family) return family;
-  throw new LockConfigError(`${name}: locks do not support databases of type "${type}".`);
+  return databaseOf(name, queryRunner.connection.options.type);
 }

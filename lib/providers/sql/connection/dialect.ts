@@ -1,4 +1,3 @@
-import type { Diagnostic } from '../../../api/lock-provider.js';
 import type { LockMode } from '../../../api/lock-mode.js';
 import type { Run } from './answer.js';
 
@@ -86,11 +85,9 @@ export interface ServerFacts {
    */
   readonly kill: string | undefined;
   /** Configuration problems that weaken the guarantee. */
-  readonly diagnostics: readonly Diagnostic[];
-  /**
-   * Whether the server's only problem is that it rejects writes, perhaps temporarily, because it is a replica or an operator disabled writes.
-   */
-  readonly refusesWrites: boolean;
+  readonly unsafe: readonly string[];
+  /** Why the server rejects writes, perhaps temporarily: it is a replica, or an operator disabled writes. */
+  readonly readOnly: readonly string[];
   /**
    * An SQL condition that is true on a server that may no longer accept writes, so other clients may be using another
    * one. Locking statements select it as `read_only`. `false` if the application allows such servers.

@@ -169,7 +169,6 @@ export const mysql: Family = {
 function mysqlDialect(source: SqlSource, connectTimeout: number): Dialect {
   // Set by the first connection.
   let isMariaDb = false;
-  let question: { readonly version: string; readonly isReadOnly: string } | undefined;
   return {
     async connect() {
       const { driver, settings } = await source.load();
@@ -220,15 +219,12 @@ function mysqlDialect(source: SqlSource, connectTimeout: number): Dialect {
         ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
       ];
       await run(setSession(settings));
-      const asked =
-        question?.version === version ? question : { version, isReadOnly: await isReadOnlyBy(variables, run) };
-      question = asked;
       return {
         // server_uid (MariaDB) is derived from the network card and the port.
         server: IDENTITY.map((name) => variables.get(name)).join(' '),
         kill: `KILL CONNECTION ${threadId}`,
         ...diagnose(variables),
-        isReadOnly: asked.isReadOnly,
+        isReadOnly: await isReadOnlyBy(variables, run),
         // There is no limit for user locks: each takes 1 to 2 KB of server memory, and even 60,000 of them don't slow down
         // other statements (measured on both servers).
         maxConnections: Number(variables.get('max_connections')),
@@ -376,22 +372,20 @@ async function isReadOnlyBy(variables: ReadonlyMap<unknown, unknown>, run: Run):
   return known.map(isTrueOf).join(' OR ') || 'false';
 }
 
-function diagnose(variables: ReadonlyMap<unknown, unknown>): Pick<ServerFacts, 'diagnostics' | 'refusesWrites'> {
-  const found: string[] = [];
+function diagnose(variables: ReadonlyMap<unknown, unknown>): Pick<ServerFacts, 'unsafe' | 'readOnly'> {
+  const unsafe: string[] = [];
   if (variables.get('wsrep_on') === 'ON') {
-    found.push(
+    unsafe.push(
       'This server is a Galera cluster node. A lock granted by one node is unknown to the others until it is replicated, so two callers may hold it at once. Send all locks to the same node, or use another provider.',
     );
   }
   if (variables.get('group_replication_single_primary_mode') === 'OFF') {
-    found.push(
+    unsafe.push(
       'Group Replication has multiple primaries. A lock granted by one is unknown to the others until it is replicated. Use a single primary.',
     );
   }
   // Newer servers have values other than ON and OFF.
-  const readOnly = READ_ONLY.find((name) => (variables.get(name) ?? 'OFF') !== 'OFF');
-  const refusesWrites = readOnly !== undefined && found.length === 0;
-  if (readOnly !== undefined)
-    found.push(`This server is read-only (${readOnly}). Configure the provider with the address of the writer.`);
-  return { diagnostics: found.map((message) => ({ severity: 'error', message })), refusesWrites };
+  const setting = READ_ONLY.find((name) => (variables.get(name) ?? 'OFF') !== 'OFF');
+  const why = `This server is read-only (${setting}). Configure the provider with the address of the writer.`;
+  return { unsafe, readOnly: setting === undefined ? [] : [why] };
 }

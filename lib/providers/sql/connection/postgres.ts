@@ -1,4 +1,3 @@
-import type { Diagnostic } from '../../../api/lock-provider.js';
 import { refuseOlder } from '../../shared/oldest-version.js';
 import { firstRow, isTrue, propertyOf, type Row, type Run } from './answer.js';
 import { LockConfigError } from '../../../api/errors.js';
@@ -25,11 +24,7 @@ interface PgClient extends DriverConnection {
   readonly processID?: number | null;
   connect(): Promise<unknown>;
   query(sql: unknown, values: unknown): Promise<Result>;
-  query(
-    sql: unknown,
-    values: unknown,
-    callback: (error: Error | null, result: Result | readonly Result[]) => void,
-  ): void;
+  query(sql: unknown, values: unknown, callback: Callback): void;
   /** Whether answers are in binary format. */
   binary?: boolean;
   emit(event: 'error', error: unknown): void;
@@ -346,23 +341,22 @@ async function setUp(
   // By default, a server notices that its client was killed only at the end of a statement. On some operating systems
   // it can't check earlier and rejects the setting.
   if (!autocommit) await run(NOTICE_DEATH).catch(() => undefined);
-  const diagnostics: Diagnostic[] = [];
-  const refuse = (message: string) => diagnostics.push({ severity: 'error', message });
+  const readOnly: string[] = [];
   if (facts?.['standby'] === true)
-    refuse('This server is a standby. Configure the provider with the address of the primary.');
+    readOnly.push('This server is a standby. Configure the provider with the address of the primary.');
   if (facts?.['read_only'] === 'on') {
-    refuse(
+    readOnly.push(
       'Transactions are read-only here. Configure the provider with the address of the writer, or set default_transaction_read_only to off for this database or role.',
     );
   }
-  const readOnly = diagnostics.length;
+  const unsafe: string[] = [];
   if (!mayConfigure && facts?.['isolation'] !== 'read committed') {
-    refuse(
+    unsafe.push(
       `The isolation level is ${String(facts?.['isolation'])}, which cannot be changed behind a pooler. Set default_transaction_isolation to 'read committed' for this role.`,
     );
   }
   if (isPooled && inSessions) {
-    refuse(
+    unsafe.push(
       'The server is behind a pooler such as PgBouncer. In transaction mode, a pooler shares session locks and settings with other clients. Connect directly to the server, or use the version lock. If the pooler is in session mode, set allowUnsafeTopology.',
     );
   }
@@ -373,8 +367,7 @@ async function setUp(
     kill: isPooled
       ? undefined
       : `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ${pid} AND ${BEGUN} = ${begun}`,
-    diagnostics,
-    refusesWrites: readOnly > 0 && diagnostics.length === readOnly,
+    ...{ unsafe, readOnly },
     isReadOnly: `${IS_STANDBY} OR ${READ_ONLY} = 'on'`,
     // Don't prepare statements if the application may send DEALLOCATE, or if the next statement may go to another server process.
     prepares: autocommit && !isPooled,
@@ -396,7 +389,7 @@ function ask(connection: PgClient, statement: object, values: unknown): Promise<
   return new Promise((resolve, reject) => {
     connection.query(statement, values, (error, result) => {
       if (error) reject(error);
-      else resolve(answerOf(result));
+      else resolve(answerOf(result as Result | readonly Result[]));
     });
   });
 }

@@ -126,7 +126,7 @@ export class Server {
     this.#closing.abort(new Error('Locks are no longer available, because the application is shutting down.'));
     for (const session of this.#sessions) if (session.control) session.destroy();
     const control = await this.#control?.catch(() => undefined);
-    await control?.idle(this.commandTimeout).catch(() => undefined);
+    await control?.idle().catch(() => undefined);
     await control?.close();
   }
 
@@ -198,9 +198,10 @@ export class Server {
     for (const sql of kind.initSql ?? []) await run(sql).catch((error: unknown) => this.#refuseInitSql(sql, error));
     const facts = await dialect.setUp(connection, run, kind);
     this.closing.throwIfAborted();
-    this.diagnostics = facts.diagnostics;
+    const problems = [...facts.unsafe, ...facts.readOnly];
+    this.diagnostics = problems.map((message) => ({ severity: 'error', message }));
     if (this.allowsReadOnly) return { ...facts, isReadOnly: 'false' };
-    this.#refuse(facts);
+    if (problems.length > 0) this.#refuse(facts, problems.join(' '));
     return facts;
   }
 
@@ -257,14 +258,14 @@ export class Server {
     );
   }
 
-  #refuse({ diagnostics, refusesWrites, server }: ServerFacts): void {
-    const errors = diagnostics.filter(({ severity }) => severity === 'error').map(({ message }) => message);
-    if (errors.length === 0) return;
+  #refuse({ unsafe, server }: ServerFacts, problems: string): never {
+    // Otherwise, the server only rejects writes.
+    const refused = unsafe.length === 0;
     const refusal = new LockConfigError(
-      `Lock provider "${this.name}": ${errors.join(' ')} If you are sure that this is safe here, set allowUnsafeTopology.`,
-      { provider: this.name, refused: refusesWrites },
+      `Lock provider "${this.name}": ${problems} If you are sure that this is safe here, set allowUnsafeTopology.`,
+      { provider: this.name, refused },
     );
-    if (refusesWrites) this.#loseWhere((session) => session.facts.server === server, refusal);
+    if (refused) this.#loseWhere((session) => session.facts.server === server, refusal);
     throw refusal;
   }
 }

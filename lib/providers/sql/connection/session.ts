@@ -200,12 +200,9 @@ export class Session {
     return this.#inTurn(statement, { inTransaction: true });
   }
 
-  /**
-   * Resolves when everything in flight has been answered. @throws SilentServerError if that takes longer than `timeout`
-   * ms; by default never
-   */
-  async idle(timeout?: number): Promise<void> {
-    await this.#inTurn(undefined, { timeout });
+  /** Resolves when everything in flight has been answered. @throws SilentServerError if the server doesn't respond in time */
+  async idle(): Promise<void> {
+    await this.#inTurn(undefined, this.#atOnce);
   }
 
   /** Ends this use of the session, which must have no open transaction and no locks. */

@@ -44,7 +44,7 @@ export class LentTransaction {
     const { session } = this;
     let isSent = false;
     try {
-      await session.idle(session.home.commandTimeout);
+      await session.idle();
       if (this.isNested?.()) throw new Error('A nested transaction is open. Await it before the lock is released.');
       await this.beforeCommit?.();
       this.#isClosed = true;

@@ -5,7 +5,6 @@ import type { LockInfo } from '../../../api/lock-info.js';
 import { SeenHolders } from '../../shared/seen-holders.js';
 import { entryNameOf, entryNamesOf, leasesAndInstancesOf, namespaceOfLease, purgeNameOf } from '../table/lock-name.js';
 import { entriesOf } from '../table/lock-table.js';
-import { purge } from '../table/purge.js';
 import { connectToServer, SqlBackend } from '../sql-backend.js';
 import { infoOf, leaseOf } from './lease.js';
 import { LeaseTable } from './lease-table.js';
@@ -104,7 +103,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
    * the clock was set back.
    */
   purge(options: PurgeOptions): Promise<number> {
-    return this.operate('purge()', ({ leases }) => purge(leases, options));
+    return this.operate('purge()', ({ leases }) => leases.purge(options));
   }
 
   /** Purges unless another process is purging. The purge lease isn't released; it expires before the next hourly purge. */
@@ -115,7 +114,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     const seen = await leases.read(name);
     if (!seen || seen.holds.length > 0) return;
     const isOurs = (await leases.claim({ name, seen, holder: instance.id }, PURGED_ONCE_IN, 1)) !== undefined;
-    if (isOurs) await purge(leases, UNUSED, leasesAndInstancesOf(namespace));
+    if (isOurs) await leases.purge(UNUSED, leasesAndInstancesOf(namespace));
   }
 
   protected open(): Promise<LeaseDatabase> {

@@ -64,7 +64,7 @@ function sourceOf(options: SqlConnectionOptions): SqlSource {
   const load = async () => ({
     driver: await loaded(DRIVERS[database]),
     // Read for each connection, because it may be a getter that returns a new token.
-    settings: options[database] ?? { [urlName]: options.url },
+    settings: options.url === undefined ? (options[database] as object) : { [urlName]: options.url },
   });
   return { database, load };
 }

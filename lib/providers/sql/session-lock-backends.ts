@@ -6,7 +6,7 @@ import { HoldingSessions, lockPlaces } from './advisory/holding-sessions.js';
 import type { SqlSettings } from './options.js';
 import { type LendTransaction, LentTransaction } from './row/lent-transaction.js';
 import { RowRequest } from './row/row-request.js';
-import { connectToServer, type Database, SqlBackend } from './sql-backend.js';
+import { type Database, SqlBackend } from './sql-backend.js';
 
 /*
  * Row locks and advisory locks belong to a server session. These backends only connect and create requests.
@@ -42,7 +42,7 @@ export class RowLockBackend extends SqlBackend<Database> {
   protected open(): Promise<Database> {
     const { nestedConnections: reserved, connectionInitSql: initSql } = this.settings;
     const needs = { forStatements: 3, forLocks: { autocommit: false, initSql, reserved }, table: true };
-    return connectToServer(this.settings, this.context, needs, (database) => database);
+    return this.connectToServer(needs, (database) => database);
   }
 
   protected requestFor(database: Database, request: AcquireRequest, context: BackendContext): RowRequest {
@@ -61,7 +61,7 @@ export class AdvisoryLockBackend extends SqlBackend<AdvisoryDatabase> {
   protected open(): Promise<AdvisoryDatabase> {
     const { settings, context } = this;
     const needs = { forStatements: 1, forLocks: { autocommit: true, reserved: 0 }, table: settings.fencing };
-    return connectToServer(settings, context, needs, async (database, { lockTable }) => {
+    return this.connectToServer(needs, async (database, { lockTable }) => {
       const { advisory } = settings.family;
       const places = lockTable === undefined ? undefined : lockPlaces(context, lockTable);
       const holding = new HoldingSessions(database.sessions, advisory, settings.maxConnections, places);

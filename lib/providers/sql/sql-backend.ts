@@ -65,6 +65,18 @@ export function heldIn<Held extends object>(state: RequestState<Held>): Held | u
   return typeof state === 'object' ? state : undefined;
 }
 
+/** What a kind of lock needs of its database. */
+interface Needs {
+  /** The number of connections for statements. */
+  readonly forStatements: number;
+  /** How locks use their sessions; undefined if locks don't belong to sessions. */
+  readonly forLocks?: Pick<SessionLimits, 'autocommit' | 'initSql' | 'reserved'>;
+  readonly table: boolean;
+}
+
+/** For autocommit sessions. They don't hold locks, so their guard can be long. */
+const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, autocommit: true, reserved: 0 };
+
 /** The parts that all SQL backends share: connecting, request state, and errors. */
 export abstract class SqlBackend<D extends Database> implements LockBackend<SqlRequest> {
   abstract readonly capabilities: LockCapabilities;
@@ -172,6 +184,46 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
     }
   }
 
+  /**
+   * Connects to a server with our own connections, because all connections in the application's pool may be waiting for the
+   * locks to be renewed or released.
+   *
+   * @param complete adds what the kind of lock needs
+   * @throws LockConfigError if the server can't guarantee mutual exclusion, or the table can't store locks
+   */
+  protected async connectToServer(
+    needs: Needs,
+    complete: (database: Database, facts: ServerFacts) => D | Promise<D>,
+  ): Promise<D> {
+    const { settings, context } = this;
+    const { source, family, commandTimeout, sessionGuard: guard, maxConnections } = settings;
+    const { forStatements, forLocks } = needs;
+    const dialect = family.dialectFor(source, commandTimeout, forLocks !== undefined);
+    const server = new Server(context, dialect, settings);
+    const statements = new Sessions(server, { ...AUTOCOMMIT, most: forStatements });
+    const lockLimits = forLocks && { guard, lockWait: Infinity, most: maxConnections, ...forLocks };
+    const sessions = lockLimits ? new Sessions(server, lockLimits) : statements;
+    const close = async () => {
+      // Close in this order within one tick, because the control session must end those still in use.
+      await Promise.all([sessions.close(), statements.close(), server.close()]);
+    };
+    try {
+      const { facts } = await server.control();
+      const question = family.schemaOf(quotedTable(family, settings.table));
+      const schema = partsOf(settings.table).schema ?? textOf(firstRow(await statements.run(...question))?.['name']);
+      const tableName = `${schema === undefined ? '' : `${schema}.`}${partsOf(settings.table).name}`;
+      const insertKey = (name: string) => dialect.withoutWait(family.insertKey(name));
+      const table = new LockTable(tableName, { ...family, insertKey }, statements.run, context, settings);
+      if (needs.table) await table.prepare();
+      const most = 1 + forStatements + (forLocks ? maxConnections : 0);
+      const diagnose = () => [...server.diagnostics, ...tooMany(most, facts.maxConnections)];
+      return await complete({ settings, server, sessions, run: statements.run, table, diagnose, close }, facts);
+    } catch (error) {
+      await close();
+      throw error;
+    }
+  }
+
   /** Resolves to the database. Calls try to connect until one succeeds. */
   protected database(): Promise<D> {
     this.#database ??= this.open().catch((error: unknown) => {
@@ -201,59 +253,6 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
 /** If the table was dropped, its leases are gone, even if it has been recreated. */
 function outcomeOf(error: unknown): 'lost' | 'unknown' {
   return faultOf(error) === 'no-table' ? 'lost' : 'unknown';
-}
-
-/** What a kind of lock needs of its database. */
-interface Needs {
-  /** The number of connections for statements. */
-  readonly forStatements: number;
-  /** How locks use their sessions; undefined if locks don't belong to sessions. */
-  readonly forLocks?: Pick<SessionLimits, 'autocommit' | 'initSql' | 'reserved'>;
-  readonly table: boolean;
-}
-
-/** For autocommit sessions. They don't hold locks, so their guard can be long. */
-const AUTOCOMMIT = { guard: 600_000, lockWait: 1_000, autocommit: true, reserved: 0 };
-
-/**
- * Connects to a server with our own connections, because all connections in the application's pool may be waiting for the
- * locks to be renewed or released.
- *
- * @param complete adds what the kind of lock needs
- * @throws LockConfigError if the server can't guarantee mutual exclusion, or the table can't store locks
- */
-export async function connectToServer<D extends Database>(
-  settings: SqlSettings,
-  context: BackendContext,
-  needs: Needs,
-  complete: (database: Database, facts: ServerFacts) => D | Promise<D>,
-): Promise<D> {
-  const { source, family, commandTimeout, sessionGuard: guard, maxConnections } = settings;
-  const { forStatements, forLocks } = needs;
-  const dialect = family.dialectFor(source, commandTimeout, forLocks !== undefined);
-  const server = new Server(context, dialect, settings);
-  const statements = new Sessions(server, { ...AUTOCOMMIT, most: forStatements });
-  const lockLimits = forLocks && { guard, lockWait: Infinity, most: maxConnections, ...forLocks };
-  const sessions = lockLimits ? new Sessions(server, lockLimits) : statements;
-  const close = async () => {
-    // Close in this order within one tick, because the control session must end those still in use.
-    await Promise.all([sessions.close(), statements.close(), server.close()]);
-  };
-  try {
-    const { facts } = await server.control();
-    const question = family.schemaOf(quotedTable(family, settings.table));
-    const schema = partsOf(settings.table).schema ?? textOf(firstRow(await statements.run(...question))?.['name']);
-    const tableName = `${schema === undefined ? '' : `${schema}.`}${partsOf(settings.table).name}`;
-    const insertKey = (name: string) => dialect.withoutWait(family.insertKey(name));
-    const table = new LockTable(tableName, { ...family, insertKey }, statements.run, context, settings);
-    if (needs.table) await table.prepare();
-    const most = 1 + forStatements + (forLocks ? maxConnections : 0);
-    const diagnose = () => [...server.diagnostics, ...tooMany(most, facts.maxConnections)];
-    return await complete({ settings, server, sessions, run: statements.run, table, diagnose, close }, facts);
-  } catch (error) {
-    await close();
-    throw error;
-  }
 }
 
 /** Warns if a few processes could use up all of the server's connections. */

@@ -5,7 +5,7 @@ import type { LockInfo } from '../../../api/lock-info.js';
 import { SeenHolders } from '../../shared/seen-holders.js';
 import { entryNameOf, entryNamesOf, leasesAndInstancesOf, namespaceOfLease, purgeNameOf } from '../table/lock-name.js';
 import { entriesOf } from '../table/lock-table.js';
-import { connectToServer, SqlBackend } from '../sql-backend.js';
+import { SqlBackend } from '../sql-backend.js';
 import { infoOf, leaseOf } from './lease.js';
 import { LeaseTable } from './lease-table.js';
 import { LimitedLeases } from './limited-leases.js';
@@ -120,7 +120,7 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
   protected open(): Promise<LeaseDatabase> {
     const { settings, context } = this;
     const needs = { forStatements: settings.maxConnections, table: true };
-    return connectToServer(settings, context, needs, (database) => {
+    return this.connectToServer(needs, (database) => {
       const leases = new LeaseTable(database.table.unquoted, settings.family, database.run, context, settings);
       return { ...database, leases, limited: new LimitedLeases(leases) };
     });

@@ -326,10 +326,11 @@ function chainOf(keys: readonly string[], terms: Partial<AcquireRequest> = {}) {
     sent.push(label);
     return new Promise((resolve, reject) => open.set(label, { resolve, reject }));
   };
-  const names = ['read', 'createRow', 'claim', 'voidClaim', 'release'];
+  const ofHold = (what: string) => (hold: { readonly name: string }) => statement(what)(hold.name);
+  const names = ['read', 'createRow', 'voidClaim', 'release'];
   const leases = {
     ...Object.fromEntries(names.map((name) => [name, statement(name)])),
-    free: ({ name }: { readonly name: string }) => statement('free')(name),
+    ...{ claim: ofHold('claim'), free: ofHold('free') },
   };
   const database = { leases, limited: { leases } } as unknown as LeaseDatabase;
   const requests: VersionRequest[] = [];

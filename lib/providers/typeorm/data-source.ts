@@ -5,13 +5,6 @@ import { propertyOf } from '../sql/connection/answer.js';
 import { readSqlOptions, type SqlKind, type SqlLockOptions, type SqlSettings } from '../sql/options.js';
 import type { DatabaseFamily, SqlSource } from '../sql/connection/dialect.js';
 
-/** The SQL dialect by DataSource type. Other types aren't supported. */
-const FAMILY_OF: ReadonlyMap<string, DatabaseFamily> = new Map([
-  ['mysql', 'mysql'],
-  ['mariadb', 'mysql'],
-  ['postgres', 'postgres'],
-]);
-
 /** The part of TypeORM's driver that is used here. It converts DataSource options into mysql2 options. */
 interface TypeOrmMysqlDriver {
   readonly mysql: unknown;
@@ -55,8 +48,8 @@ function sourceOf(provider: string, dataSource: DataSource): SqlSource {
 
 /** @throws LockConfigError for a type that no lock provider supports */
 export function databaseOf(user: string, type: string): DatabaseFamily {
-  const database = FAMILY_OF.get(type);
-  if (database) return database;
+  if (type === 'mysql' || type === 'mariadb') return 'mysql';
+  if (type === 'postgres') return 'postgres';
   throw new LockConfigError(
     `${user} does not support databases of type "${type}": use MySQL, MariaDB or Postgres, or another kind of provider.`,
   );

@@ -63,7 +63,7 @@ export class LeaseClaim {
     // If the version has changed, an unanswered claim either has taken effect or never will.
     if (seen?.version !== this.#unanswered) this.#unanswered = undefined;
     if (!seen || seen.serverTime > this.#unansweredUntil) this.#unansweredUntil = -Infinity;
-    const own = seen?.holds.find((hold) => this.#isOwn(hold));
+    const own = seen?.holds.find(({ holder }) => holder === this.request.id);
     this.#isThere = own !== undefined;
     if (!seen || !own) return undefined;
     this.#token = own.token;
@@ -83,7 +83,7 @@ export class LeaseClaim {
    * apply right after the request gives up its position, because `seen` still contains that position.
    */
   fits({ holds }: Lease): boolean {
-    return admits(holds, this.request.limited) && !holds.some((hold) => this.#isOwn(hold));
+    return admits(holds, this.request.limited) && !holds.some(({ holder }) => holder === this.request.id);
   }
 
   /**
@@ -176,10 +176,6 @@ export class LeaseClaim {
     if (minHold > 0) this.#keepUntil = this.clock.now() + Math.min(remaining, minHold);
     const fencingToken = firstToken(mode, this.#token, callers);
     return { lease, fencingToken, followers: callers - 1, validUntil: validUntil(sentAt, Math.min(lease, remaining)) };
-  }
-
-  #isOwn({ holder }: LeaseHold): boolean {
-    return holder === this.request.id;
   }
 }
 

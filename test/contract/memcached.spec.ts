@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { LockProvider } from '../../lib/api/lock-provider.js';
 import { MemcachedLockProvider } from '../../lib/providers/memcached/index.js';
-import { itemKeyOf } from '../../lib/providers/memcached/item-key.js';
+import { itemKeyOf } from '../../lib/providers/memcached/lock-item.js';
 import { describeLockProvider } from '../../lib/provider-kit/index.js';
 import { capabilitiesOf } from '../backend-context.js';
 import { type MemcachedServer, startMemcached } from '../servers/memcached-server.mjs';

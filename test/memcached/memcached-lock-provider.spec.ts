@@ -15,8 +15,7 @@ import { contextFor } from '../backend-context.js';
 import { type MemcachedServer, startMemcached } from '../servers/memcached-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { until } from '../until.js';
-import { secondsFor } from '../../lib/providers/memcached/expiry.js';
-import { itemKeyOf } from '../../lib/providers/memcached/item-key.js';
+import { itemKeyOf, secondsFor } from '../../lib/providers/memcached/lock-item.js';
 import { readOptions } from '../../lib/providers/memcached/memcached-options.js';
 
 let server: MemcachedServer;

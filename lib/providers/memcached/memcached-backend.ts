@@ -16,9 +16,7 @@ import type { LockInfo } from '../../api/lock-info.js';
 import { MemcachedRequest } from './memcached-request.js';
 import type { Connection, Item } from './connection.js';
 import { diagnose } from './diagnostics.js';
-import { secondsFor } from './expiry.js';
-import { itemKeyOf } from './item-key.js';
-import { type Hold, holderIn, holdOf, RETAINED, textOf } from './item-value.js';
+import { type Hold, holderIn, holdOf, itemKeyOf, RETAINED, secondsFor, textOf } from './lock-item.js';
 import type { MemcachedSettings } from './memcached-options.js';
 import { ReconnectingConnection } from './reconnecting-connection.js';
 

@@ -1,8 +1,7 @@
 import type { AcquireRequest, BackendContext, Grant } from '../../api/lock-provider.js';
 import { backOff, pause } from '../../core/toolkit/timing.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import { secondsFor } from './expiry.js';
-import { type Hold, holdOf, textOf } from './item-value.js';
+import { type Hold, holdOf, secondsFor, textOf } from './lock-item.js';
 import type { ReconnectingConnection } from './reconnecting-connection.js';
 
 // memcached doesn't announce releases, so waiters poll.

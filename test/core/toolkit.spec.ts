@@ -247,7 +247,7 @@ const tableStep = fc.oneof(
   { weight: 3, arbitrary: fc.record({ do: fc.constant('set' as const), id: holderId, value: fc.nat() }) },
   {
     weight: 3,
-    arbitrary: fc.record({ do: fc.constantFrom('delete' as const, 'get' as const, 'has' as const), id: holderId }),
+    arbitrary: fc.record({ do: fc.constantFrom('delete' as const, 'get' as const), id: holderId }),
   },
 );
 

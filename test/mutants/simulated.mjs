@@ -265,8 +265,8 @@ export const SIMULATED = [
   {
     id: 'old-server-time',
     file: `${REDIS}/server-clock.ts`,
-    from: 'if (!this.#known || now - this.#sentAt > RECENT) return undefined;',
-    to: 'if (!this.#known) return undefined;',
+    from: 'if (now - this.#sentAt > RECENT) return undefined;',
+    to: 'if (this.#sentAt === -Infinity) return undefined;',
     breaks: 'an observation of the server clock counts after any time',
     killedBy: 'test/redis/refusals.spec.ts',
     test: 'knows nothing after 10 s, or when the connection was lost',

@@ -16,14 +16,10 @@ class Wire implements CommandSender {
   isUp = true;
   cause: unknown;
   readonly calls: Call[] = [];
-  #inFlight = 0;
-
-  get isIdle(): boolean {
-    return this.#inFlight === 0;
-  }
+  unanswered = 0;
 
   send(command: string, args: string[], onReply: (reply: unknown) => void, fail: (error: Error) => void): void {
-    this.#inFlight += 1;
+    this.unanswered += 1;
     const locks = args.slice(3, 2 + Number(args[1]));
     this.calls.push({
       command,
@@ -31,7 +27,7 @@ class Wire implements CommandSender {
       locks,
       fail,
       answer: (reply) => {
-        this.#inFlight -= 1;
+        this.unanswered -= 1;
         onReply(reply);
       },
     });

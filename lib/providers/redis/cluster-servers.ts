@@ -10,9 +10,8 @@ import {
   type NatMap,
 } from './client/redis-connection.js';
 import { BUCKETS } from './key-layout.js';
-import { RedisServer, type ServerSettings, type ServersListener } from './redis-server.js';
-import { RedisServers, type Shard } from './redis-servers.js';
-import type { Subscription } from './subscription.js';
+import { RedisServer, type ServerSettings } from './redis-server.js';
+import { RedisServers, type ServersListener, type Shard } from './redis-servers.js';
 
 /** The pause in ms before the slot map is read again while a slot migrates or a master is down. It doubles each time, up to the maximum. */
 const REFRESH_DELAY = 50;
@@ -32,8 +31,9 @@ const ELSEWHERE = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN) /;
  * doesn't declare (queue, readers). If one of them has not arrived yet, the importing node would treat it as missing
  * and recreate it.
  */
-export class ClusterServers extends RedisServers implements ServersListener {
-  readonly #nodes = new Map<string, ClusterNode>();
+export class ClusterServers extends RedisServers {
+  /** By address. */
+  readonly #masters = new Map<string, RedisServer>();
   #find: FindCluster | undefined;
   /** Aborts when the backend closes. */
   readonly #closing = new AbortController();
@@ -47,21 +47,21 @@ export class ClusterServers extends RedisServers implements ServersListener {
     settings: ServerSettings,
     listener: ServersListener,
   ) {
-    super(settings, listener, (shard, error, sentAt) => this.#redirect(shard, error, sentAt));
+    super(settings, listener);
     // Each rejected call may add a listener. This isn't a leak.
     setMaxListeners(0, this.#closing.signal);
   }
 
   protected get all(): readonly RedisServer[] {
-    return Array.from(this.#nodes.values(), ({ server }) => server);
+    return [...this.#masters.values()];
   }
 
   async connect(): Promise<void> {
     this.#find = await this.finder();
     try {
       await this.#refresh();
-      if (this.#nodes.size === 0) throw new Error('No Cluster node reported its slots.');
-      await Promise.all([...this.#nodes.values()].map(({ connected }) => connected));
+      if (this.#masters.size === 0) throw new Error('No Cluster node reported its slots.');
+      await Promise.all(this.all.map((server) => server.connect()));
     } catch (error) {
       this.#refreshUntilServed();
       throw error;
@@ -73,35 +73,17 @@ export class ClusterServers extends RedisServers implements ServersListener {
     await Promise.all([this.#refreshing?.catch(() => undefined), super.close()]);
   }
 
-  onUp(): void {
-    this.listener.onUp();
-  }
-
-  onDown(cause: unknown): void {
-    this.listener.onDown(cause);
+  override onDown(cause: unknown): void {
+    super.onDown(cause);
     this.#delay = REFRESH_DELAY;
     this.#refreshUntilServed();
-  }
-
-  onListening(): void {
-    this.listener.onListening();
   }
 
   onRefused(): void {
     this.#refreshUntilServed();
   }
 
-  onMessage(message: string, channel: string, from: Subscription): void {
-    const shard = this.shards.find((each) => each.channel === channel);
-    // Ignores messages from a server that no longer has the shard.
-    if (shard?.server?.subscription === from) this.listener.onMessage(message, channel, from);
-  }
-
-  onNotice(notice: string, sentAt: number): void {
-    this.listener.onNotice(notice, sentAt);
-  }
-
-  #redirect(shard: Shard, error: Error, sentAt: number): Promise<void> | undefined {
+  override redirect(shard: Shard, error: Error, sentAt: number): Promise<void> | undefined {
     if (!ELSEWHERE.test(error.message)) return undefined;
     if (this.#isClosed || this.settings.clock.now() - sentAt > this.settings.commandTimeout) return undefined;
     return this.#findServer(shard, error.message.startsWith('CLUSTERDOWN '));
@@ -117,8 +99,7 @@ export class ClusterServers extends RedisServers implements ServersListener {
     // If the map can't be read, the caller retries until `commandTimeout` has passed.
     await this.#refresh(before, lacksMajority).catch(() => undefined);
     if (shard.server === before) await this.#pause(REFRESH_DELAY);
-    else
-      await [...this.#nodes.values()].find(({ server }) => server === shard.server)?.connected.catch(() => undefined);
+    else await shard.server?.connect().catch(() => undefined);
   }
 
   /** Rereads the slot map until we're connected and subscribed to every shard's master. */
@@ -152,12 +133,11 @@ export class ClusterServers extends RedisServers implements ServersListener {
     // A server that has just reported a moved slot has the newest map, so it is queried first. A server that is cut off from the others still
     // reports itself as the master of its slots after its replica has been promoted, so it is queried last.
     const rank = lacksMajority ? 1 : -1;
-    const rankOf = ({ server }: ClusterNode) => (server === refusing ? rank : 0);
-    const nodes = [...this.#nodes.values()].sort((a, b) => rankOf(a) - rankOf(b));
-    for (const { address, server } of nodes) {
-      const reply = await server.commands.call('cluster', 'SLOTS').catch(() => undefined);
+    const rankOf = (server: RedisServer) => (server === refusing ? rank : 0);
+    for (const { address, commands } of this.all.toSorted((a, b) => rankOf(a) - rankOf(b))) {
+      const reply = await commands.call('cluster', 'SLOTS').catch(() => undefined);
       if (reply === undefined) continue;
-      this.#apply(readSlotMap(reply, address, this.#cluster?.natMap));
+      this.#apply(readSlotMap(reply, address as Address, this.#cluster?.natMap));
       return;
     }
     if (this.#find === undefined) return;
@@ -172,39 +152,37 @@ export class ClusterServers extends RedisServers implements ServersListener {
       const address = map[index];
       // No master currently serves the slot. Keep the old one, because it may come back.
       if (address === undefined) continue;
-      const { server } = this.#nodeAt(address);
+      const server = this.#masterAt(address);
       if (shard.server === server) continue;
       if (shard.server !== undefined) hasMoved = true;
       shard.moveTo(server);
     }
-    for (const [key, { server }] of this.#nodes) {
+    for (const [key, server] of this.#masters) {
       const channels = this.shards.filter((shard) => shard.server === server).map(({ channel }) => channel);
       if (channels.length > 0) server.subscription.listenTo(channels);
       else {
-        this.#nodes.delete(key);
+        this.#masters.delete(key);
         void server.close();
       }
     }
     // Held locks must be renewed at their new server before requests are sent there. A newly connected server reports `onUp` itself.
-    if (hasMoved) this.listener.onUp();
+    if (hasMoved) this.onUp();
     // The node that reported the map may not know all masters yet.
     if (this.shards.some(({ server }) => server === undefined)) this.#refreshUntilServed();
   }
 
-  #nodeAt(address: Address): ClusterNode {
+  #masterAt(address: Address): RedisServer {
     const key = nameOfAddress(address);
-    const known = this.#nodes.get(key);
+    const known = this.#masters.get(key);
     if (known) return known;
     const cluster = this.#cluster;
     if (cluster === undefined) throw new Error('Bug: the slot map was applied before a Cluster node was found.');
-    const server = new RedisServer(this.settings, () => cluster.connectTo(address), this);
-    const connected = server.connect();
-    connected.catch(() => {
+    const server = new RedisServer(this.settings, () => cluster.connectTo(address), this, address);
+    server.connect().catch(() => {
       this.#refreshUntilServed();
     });
-    const node = { address, server, connected };
-    this.#nodes.set(key, node);
-    return node;
+    this.#masters.set(key, server);
+    return server;
   }
 
   get #isClosed(): boolean {
@@ -218,12 +196,6 @@ export class ClusterServers extends RedisServers implements ServersListener {
 
 function isServed({ batcher, server, channel }: Shard): boolean {
   return batcher.isReachable && server?.subscription.listensTo(channel) === true;
-}
-
-interface ClusterNode {
-  readonly address: Address;
-  readonly server: RedisServer;
-  readonly connected: Promise<void>;
 }
 
 const SLOTS = 16_384;

@@ -31,10 +31,6 @@ export class HolderTable<T> {
     return this.#size === 0 ? undefined : this.#values[this.#find(id)];
   }
 
-  has(id: string): boolean {
-    return this.#size !== 0 && this.#ids[this.#find(id)] !== undefined;
-  }
-
   set(id: string, value: T): void {
     const at = this.#find(id);
     this.#values[at] = value;

@@ -16,7 +16,6 @@ import type {
 } from '../../api/lock-provider.js';
 import { SeenHolders } from '../shared/seen-holders.js';
 import { nextTick } from '../../core/toolkit/real-timers.js';
-import type { ServerCall } from './client/server-diagnostics.js';
 import { clusterOf, connectionsOf, type RedisSettings, topologyOf } from './client/redis-options.js';
 import { whyTooOldRedis } from './client/server-diagnostics.js';
 import { isUndeclared } from './client/batcher.js';
@@ -28,8 +27,7 @@ import { RedisRecords } from './redis-records.js';
 import type { RedisRequest } from './redis-request.js';
 import { RedisRequests } from './redis-requests.js';
 import { RedisTexts } from './redis-texts.js';
-import type { ServersListener } from './redis-server.js';
-import { type RedisServers, SingleServer } from './redis-servers.js';
+import { type NoticeOrigin, type RedisServers, type ServersListener, SingleServer } from './redis-servers.js';
 import { notConnected, notListed, unavailable } from './unavailable.js';
 
 /** A process's id in queues and on its channel: 48 random bits, the width that the script expects. */
@@ -70,25 +68,31 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   readonly #operatorView: RedisOperatorView;
   readonly #holders: SeenHolders;
   #wasConnected = false;
-  /** Counts connections and takeovers, to detect any that happen during a scan. */
-  #epoch = 0;
   #isClosed = false;
 
   constructor(
     private readonly context: BackendContext,
     settings: RedisSettings,
   ) {
-    this.commandTimeout = settings.commandTimeout;
+    const { commandTimeout, waitReplicas } = settings;
+    const { clock, logger, random } = context;
+    this.commandTimeout = commandTimeout;
     this.#layout = new KeyLayout(context.namespace);
     this.#settings = settings;
-    this.#servers = this.#serversOf(settings);
+    const process = random.id().slice(-PROCESS_ID_DIGITS);
+    const topology = topologyOf(settings);
+    const shared = { clock, random, logger, layout: this.#layout, process, commandTimeout, waitReplicas, topology };
+    this.#servers =
+      topology === 'cluster'
+        ? new ClusterServers(() => clusterOf(settings, random), shared, this)
+        : new SingleServer(() => connectionsOf(settings, random), shared, this);
     this.#texts = new RedisTexts(this.#servers, this.#layout, context.name, context.instance);
     this.waits = this.#texts;
-    this.#operatorView = new RedisOperatorView(this.#servers, this.#layout, this.#texts, context.logger);
+    this.#operatorView = new RedisOperatorView(this.#servers, this.#layout, this.#texts, logger);
     this.#holders = new SeenHolders(context.instance, (id) => this.#texts.nameOf(id));
-    const confirmsAll = settings.waitReplicas > 0;
-    this.#requests = new RedisRequests(context, this.#servers, this.#layout, confirmsAll, this.#holders);
-    this.records = new RedisRecords(context, this.#servers, this.#layout, settings.waitReplicas > 0, () => this.#epoch);
+    const isReplicated = waitReplicas > 0;
+    this.#requests = new RedisRequests(context, this.#servers, this.#layout, isReplicated, this.#holders);
+    this.records = new RedisRecords(context, this.#servers, this.#layout, isReplicated);
   }
 
   async connect(): Promise<void> {
@@ -156,13 +160,10 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   }
 
   async *list(query: { readonly prefix: string }): AsyncGenerator<LockInfo> {
-    const epoch = this.#epoch;
     try {
       yield* this.#operatorView.list(query);
-      // A cursor is only valid on the server that returned it, and locks in a slot that has moved may have been missed.
-      if (this.#epoch !== epoch) throw new Error('A connection was re-established during the scan.');
     } catch (cause) {
-      throw notListed(this.context.name, cause);
+      throw notListed(this.context.name, 'locks', cause);
     }
   }
 
@@ -170,7 +171,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     try {
       return await this.#operatorView.namespaces();
     } catch (cause) {
-      throw notListed(this.context.name, cause);
+      throw notListed(this.context.name, 'locks', cause);
     }
   }
 
@@ -203,13 +204,11 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   }
 
   async #strictCluster(): Promise<string | undefined> {
-    const touch = async (call: ServerCall) => {
-      await call('eval', UNDECLARED_KEY_SCRIPT, '0', this.#layout.counter);
-    };
-    const errors = await Promise.all(
-      this.#servers.serverCalls.map((call) => touch(call).catch((error: unknown) => error)),
+    const touch = ['eval', UNDECLARED_KEY_SCRIPT, '0', this.#layout.counter] as const;
+    const outcomes = await Promise.all(
+      this.#servers.serverCalls.map((call) => call(...touch).catch((error: unknown) => error)),
     );
-    return errors.some(isUndeclared) ? STRICT_CLUSTER : undefined;
+    return outcomes.some(isUndeclared) ? STRICT_CLUSTER : undefined;
   }
 
   async close(): Promise<void> {
@@ -223,7 +222,6 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
   }
 
   onUp(): void {
-    this.#epoch += 1;
     // The core renews held locks before it requests others, so no request is granted a lock that we still hold.
     if (this.#wasConnected) this.context.emit({ type: 'recovered' });
   }
@@ -238,22 +236,7 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     this.#requests.pollAll();
   }
 
-  onMessage(message: string, channel: string): void {
-    this.#requests.onNotice(message, { channel });
-  }
-
-  onNotice(notice: string, sentAt: number): void {
-    this.#requests.onNotice(notice, { sentAt });
-  }
-
-  #serversOf(settings: RedisSettings): RedisServers {
-    const { commandTimeout, waitReplicas } = settings;
-    const { clock, logger, random } = this.context;
-    const process = random.id().slice(-PROCESS_ID_DIGITS);
-    const topology = topologyOf(settings);
-    const shared = { clock, random, logger, layout: this.#layout, process, commandTimeout, waitReplicas, topology };
-    return topology === 'cluster'
-      ? new ClusterServers(() => clusterOf(settings, random), shared, this)
-      : new SingleServer(() => connectionsOf(settings, random), shared, this);
+  onNotice(notice: string, origin: NoticeOrigin): void {
+    this.#requests.onNotice(notice, origin);
   }
 }

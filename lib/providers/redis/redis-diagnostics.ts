@@ -1,6 +1,5 @@
 import type { Diagnostic } from '../../api/lock-provider.js';
-import { type ServerCall, diagnosePermissions, diagnoseServer } from './client/server-diagnostics.js';
-import { permissionScript } from './client/server-diagnostics.js';
+import { diagnoseServer, permissionScript, type ServerCall } from './client/server-diagnostics.js';
 
 /** How the backend uses its servers. */
 export interface Usage {
@@ -18,10 +17,13 @@ export interface Usage {
  * Reports server settings that weaken the guarantee, if `INFO` and the ACL reveal them, and anything that couldn't
  * be checked. A message shared by several servers is reported only once.
  */
-export async function diagnoseServers(serverCalls: readonly ServerCall[], usage: Usage): Promise<Diagnostic[]> {
-  const diagnostics = await Promise.all(
-    serverCalls.flatMap((call) => [diagnoseServer(call, usage.waitReplicas), diagnoseAcl(call, usage)]),
-  );
+export async function diagnoseServers(
+  serverCalls: readonly ServerCall[],
+  { isCluster, waitReplicas, key, channel, pattern }: Usage,
+): Promise<Diagnostic[]> {
+  const args = [key, channel, isCluster ? '1' : '0', String(waitReplicas)];
+  const needs = { waitReplicas, script: PERMISSION_SCRIPT, args, pattern };
+  const diagnostics = await Promise.all(serverCalls.map((call) => diagnoseServer(call, needs)));
   return [...new Map(diagnostics.flat().map((diagnostic) => [diagnostic.message, diagnostic])).values()];
 }
 
@@ -42,11 +44,3 @@ check('!', isCluster and 'ssubscribe' or 'subscribe', channel)
 if isCluster then checkPart('!', 'cluster', 'slots') end
 if waitReplicas then check('!', 'wait', '1', '0') end
 `);
-
-function diagnoseAcl(
-  call: ServerCall,
-  { isCluster, waitReplicas, key, channel, pattern }: Usage,
-): Promise<Diagnostic[]> {
-  const args = [key, channel, isCluster ? '1' : '0', String(waitReplicas)];
-  return diagnosePermissions(call, PERMISSION_SCRIPT, args, pattern);
-}

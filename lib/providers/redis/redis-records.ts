@@ -1,8 +1,8 @@
 import type { BackendContext, RecordStore, StoredRecord } from '../../api/lock-provider.js';
-import { HEAVY, type OperationArguments } from './client/batcher.js';
+import type { OperationArguments } from './client/batcher.js';
 import type { KeyLayout } from './key-layout.js';
 import type { RedisServers } from './redis-servers.js';
-import { recordsNotListed, recordUnavailable } from './unavailable.js';
+import { notListed, recordUnavailable } from './unavailable.js';
 
 /** How long a record lives after its last write, in ms: 400 days, so a yearly job's record survives. */
 const RECORD_TTL = String(400 * 86_400_000);
@@ -17,13 +17,11 @@ const READS = 32;
  * also sets the expiry, because `WAIT` only covers writes on its own connection.
  */
 export class RedisRecords implements RecordStore {
-  /** @param epoch counts connections and takeovers, to detect any that happen during a scan */
   constructor(
     private readonly context: BackendContext,
     private readonly servers: RedisServers,
     private readonly layout: KeyLayout,
     private readonly isReplicated: boolean,
-    private readonly epoch: () => number,
   ) {}
 
   read(name: string): Promise<StoredRecord> {
@@ -35,7 +33,6 @@ export class RedisRecords implements RecordStore {
   }
 
   async *list(): AsyncGenerator<{ readonly name: string; readonly value: string }> {
-    const epoch = this.epoch();
     try {
       for await (const keys of this.servers.scan(this.layout.patternOfRecords)) {
         const names = keys.map((key) => this.layout.recordIn(key)).filter((name) => name !== undefined);
@@ -44,21 +41,15 @@ export class RedisRecords implements RecordStore {
           for (const { name, value } of await Promise.all(reads)) if (value !== null) yield { name, value };
         }
       }
-      // A cursor is only valid on the server that returned it, and records in a slot that has moved may have been missed.
-      if (this.epoch() !== epoch) throw new Error('A connection was re-established during the scan.');
     } catch (cause) {
-      throw recordsNotListed(this.context.name, cause);
+      throw notListed(this.context.name, 'records', cause);
     }
   }
 
   async #run(name: string, fields: OperationArguments): Promise<StoredRecord> {
     const lock = this.layout.recordOf(name);
-    const batcher = this.servers.shardOf(lock).recorder;
     try {
-      const reply = await new Promise((onReply, onFailure) => {
-        batcher.add({ lock, weight: HEAVY, encode: () => fields, onReply, onFailure });
-      });
-      return readRecord(reply);
+      return readRecord(await this.servers.shardOf(lock).recorder.run(lock, fields));
     } catch (cause) {
       throw recordUnavailable(this.context.name, name, cause);
     }

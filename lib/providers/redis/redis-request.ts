@@ -4,6 +4,7 @@ import { firstToken } from '../../core/toolkit/fencing-token.js';
 import { validUntil } from '../../core/toolkit/validity.js';
 import { HEAVY, LIGHT, NOT_RUN, type Operation, type OperationArguments, POLL } from './client/batcher.js';
 import type { RedisRequests } from './redis-requests.js';
+import type { Shard } from './redis-servers.js';
 import { unavailable } from './unavailable.js';
 import {
   encodeQueueingAcquire,
@@ -43,10 +44,11 @@ type State = 'acquiring' | 'queued' | 'unconfirmed' | 'granted' | 'unknown';
  * A grant is confirmed before it is reported if it may have expired in transit, or if the provisional lease wouldn't otherwise be renewed.
  */
 export class RedisRequest implements Operation {
-  #state: State = 'unknown';
-  #weight = HEAVY;
+  /** The last acquire's weight. */
+  weight = HEAVY;
   /** The previous request in the chain, needed by the first acquire. */
-  #after: RedisRequest | undefined;
+  after: RedisRequest | undefined;
+  #state: State = 'unknown';
   /** When the acquire in flight was sent (monotonic clock). */
   #acquireSentAt: number | undefined;
   /** Whether to poll when the acquire in flight returns, because the server may have run it before the change that this process was notified of. */
@@ -76,6 +78,7 @@ export class RedisRequest implements Operation {
   constructor(
     readonly request: AcquireRequest,
     readonly lock: string,
+    readonly shard: Shard,
     private readonly requests: RedisRequests,
   ) {}
 
@@ -89,19 +92,6 @@ export class RedisRequest implements Operation {
     return this.#state === 'queued' || this.#state === 'unconfirmed';
   }
 
-  get isGranted(): boolean {
-    return this.#state === 'granted';
-  }
-
-  get after(): RedisRequest | undefined {
-    return this.#after;
-  }
-
-  /** The last acquire's weight. */
-  get weight(): number {
-    return this.#weight;
-  }
-
   /** How long the acquire in flight has gone without a reply, in ms; `Infinity` while a grant awaits confirmation. */
   get unansweredFor(): number {
     if (this.#state === 'unconfirmed') return Infinity;
@@ -111,7 +101,7 @@ export class RedisRequest implements Operation {
   /** Sends the first acquire, or the first one after a failure. */
   acquire(): Promise<Grant | 'busy' | 'not-asked'> {
     this.#state = 'acquiring';
-    this.#after = this.request.after?.state as RedisRequest | undefined;
+    this.after = this.request.after?.state as RedisRequest | undefined;
     // After a failure, the position in the queue may have been lost.
     this.#queuedSince = undefined;
     return new Promise((resolve, reject) => {
@@ -136,9 +126,7 @@ export class RedisRequest implements Operation {
       const onFailure = () => {
         resolve('unknown');
       };
-      this.requests.servers
-        .shardOf(lock)
-        .confirm({ lock, weight: LIGHT, encode: () => fields, onReply, onFailure }, lease);
+      this.shard.confirm({ lock, weight: LIGHT, encode: () => fields, onReply, onFailure }, lease);
     });
   }
 
@@ -156,9 +144,7 @@ export class RedisRequest implements Operation {
       const onFailure = () => {
         resolve('unknown');
       };
-      this.requests.servers
-        .shardOf(lock)
-        .batcher.add({ lock, weight: HEAVY, encode: () => fields, onReply, onFailure });
+      this.shard.batcher.add({ lock, weight: HEAVY, encode: () => fields, onReply, onFailure });
     });
   }
 
@@ -172,7 +158,7 @@ export class RedisRequest implements Operation {
   /** Sends the acquire again, unless an acquire or a confirmation is in flight. */
   poll(): void {
     if (!this.isOpen || this.#acquireSentAt !== undefined || this.#isConfirming) return;
-    this.#after = undefined;
+    this.after = undefined;
     this.#sendAcquire(POLL);
   }
 
@@ -249,23 +235,23 @@ export class RedisRequest implements Operation {
   }
 
   #sendAcquire(weight: number): void {
-    this.#weight = weight;
+    this.weight = weight;
     this.#acquireSentAt = this.requests.context.clock.now();
     this.#pollAfterReply = false;
-    this.requests.servers.shardOf(this.lock).batcher.add(this);
+    this.shard.batcher.add(this);
   }
 
   #onHeld({ token, left, isFullLease }: HeldReply, sentAt: number): void {
     if (isFullLease) this.#mayBeQueued = false;
     // A message should have announced this grant.
-    else if (this.#state === 'queued') this.requests.servers.shardOf(this.lock).server?.subscription.probe();
+    else if (this.#state === 'queued') this.shard.server?.subscription.probe();
     this.#grant(token, isFullLease ? this.#callers : 1, validUntil(sentAt, left), isFullLease);
   }
 
   #onQueued({ serverTime, freeIn }: QueuedReply, sentAt: number): void {
     const { requests } = this;
     this.#queuedSince = this.#sentSince;
-    requests.servers.shardOf(this.lock).server?.serverClock.observe(sentAt, serverTime);
+    this.shard.server?.serverClock.observe(sentAt, serverTime);
     requests.schedulePoll();
     this.wakeIn(freeIn);
     if (this.#state !== 'queued') this.#queue();
@@ -321,7 +307,7 @@ export class RedisRequest implements Operation {
         this.fail(error);
       },
     };
-    requests.servers.shardOf(lock).confirm(confirmation, request.lease);
+    this.shard.confirm(confirmation, request.lease);
   }
 
   #onConfirmed(reply: unknown, sentAt: number): void {
@@ -357,7 +343,7 @@ export class RedisRequest implements Operation {
 
   #end(state: 'granted' | 'unknown'): void {
     this.#state = state;
-    this.#after = undefined;
+    this.after = undefined;
     if (this.#wakeTimer) this.#clearWakeTimer();
     if (!this.#onAbort) return;
     this.request.signal.removeEventListener('abort', this.#onAbort);

@@ -5,11 +5,8 @@ import type { SeenHolders } from '../shared/seen-holders.js';
 import { HEAVY } from './client/batcher.js';
 import type { KeyLayout } from './key-layout.js';
 import { POLL_INTERVAL, RedisRequest } from './redis-request.js';
-import type { RedisServers } from './redis-servers.js';
+import type { NoticeOrigin, RedisServers } from './redis-servers.js';
 import { readFreeIn, readNotice } from './wire.js';
-
-/** The source of a notice: the reply to a call sent at `sentAt`, or a channel, which anyone can publish to. */
-type NoticeOrigin = { readonly sentAt: number } | { readonly channel: string };
 
 /**
  * All of this process's requests by id, from the first acquire to the release, because a message may refer to any of them.
@@ -24,7 +21,7 @@ export class RedisRequests {
 
   constructor(
     readonly context: BackendContext,
-    readonly servers: RedisServers,
+    private readonly servers: RedisServers,
     private readonly layout: KeyLayout,
     /** Whether every grant must be confirmed before it is reported. */
     readonly confirmsAll: boolean,
@@ -32,7 +29,7 @@ export class RedisRequests {
   ) {}
 
   acquire(request: AcquireRequest<RedisRequest>, lock: string): Promise<Grant | 'busy' | 'not-asked'> {
-    const own = (request.state ??= new RedisRequest(request, lock, this));
+    const own = (request.state ??= new RedisRequest(request, lock, this.servers.shardOf(lock), this));
     // Register before sending, because a message about the grant may overtake the reply.
     this.#requests.set(request.id, own);
     return own.acquire();
@@ -61,9 +58,7 @@ export class RedisRequests {
     if (!known.isOpen || known.lock !== notice.lock) return;
     const { clock } = this.context;
     const grantedAt =
-      'sentAt' in origin
-        ? origin.sentAt
-        : this.servers.shardOf(known.lock).server?.serverClock.earliest(notice.serverTime, clock.now());
+      'sentAt' in origin ? origin.sentAt : known.shard.server?.serverClock.earliest(notice.serverTime, clock.now());
     known.onHandoff(notice, grantedAt);
   }
 
@@ -91,7 +86,7 @@ export class RedisRequests {
   /** Fails requests that are waiting on an unreachable server. The core resends them after recovery. */
   onDown(cause: unknown): void {
     for (const known of this.#waiting()) {
-      if (!this.servers.shardOf(known.lock).batcher.isReachable) known.fail(cause);
+      if (!known.shard.batcher.isReachable) known.fail(cause);
     }
   }
 
@@ -118,7 +113,7 @@ export class RedisRequests {
     this.servers.shardOf(lock).batcher.add({
       lock,
       weight: HEAVY,
-      encode: () => (this.#requests.has(holder) ? undefined : ['R', holder, '0']),
+      encode: () => (this.#requests.get(holder) ? undefined : ['R', holder, '0']),
       // If the release fails, the provisional lease expires.
       onReply: () => undefined,
       onFailure: () => undefined,

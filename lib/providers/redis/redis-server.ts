@@ -1,6 +1,6 @@
 import { CommandConnection, type ConnectionListener } from './client/command-connection.js';
 import type { ConnectionSettings } from './client/open-connection.js';
-import type { Connect } from './client/redis-connection.js';
+import type { Address, Connect } from './client/redis-connection.js';
 import type { KeyLayout } from './key-layout.js';
 import { ServerClock } from './server-clock.js';
 import { Subscription, type SubscriptionListener } from './subscription.js';
@@ -12,12 +12,6 @@ export interface ServerSettings extends ConnectionSettings {
   /** This process's id in the queues and on its channels. */
   readonly process: string;
   readonly waitReplicas: number;
-}
-
-/** Reacts to server events. */
-export interface ServersListener extends ConnectionListener, SubscriptionListener {
-  /** Called for a grant in the reply to a call sent at `sentAt`. */
-  onNotice(notice: string, sentAt: number): void;
 }
 
 /**
@@ -32,11 +26,14 @@ export class RedisServer implements ConnectionListener {
   readonly subscription: Subscription;
   readonly confirmations: WaitConnection | undefined;
   #wasLost = false;
+  #connected: Promise<void> | undefined;
 
   constructor(
     settings: ServerSettings,
     connect: Connect,
-    private readonly listener: ServersListener,
+    private readonly listener: ConnectionListener & SubscriptionListener,
+    /** In a Cluster. */
+    readonly address?: Address,
   ) {
     this.commands = new CommandConnection(connect(), settings, this);
     this.subscription = new Subscription(connect(), settings, listener);
@@ -49,7 +46,13 @@ export class RedisServer implements ConnectionListener {
     this.confirmations = new WaitConnection(connect(), settings, { onUp, onDown }, settings.waitReplicas);
   }
 
-  async connect(): Promise<void> {
+  /** Rejects if the first attempt fails, but keeps trying to reconnect in the background. */
+  connect(): Promise<void> {
+    this.#connected ??= this.#connect();
+    return this.#connected;
+  }
+
+  async #connect(): Promise<void> {
     const others = [this.subscription, this.confirmations].flatMap((other) => other?.connect() ?? []);
     for (const other of others) other.catch(() => undefined);
     await this.commands.connect();

@@ -1,14 +1,22 @@
-import { Batcher, INSPECTION, type Operation } from './client/batcher.js';
+import { Batcher, INSPECT, INSPECTION, type Operation } from './client/batcher.js';
+import type { ConnectionListener } from './client/command-connection.js';
 import type { ServerCall } from './client/server-diagnostics.js';
 import { type Connect, NotSent } from './client/redis-connection.js';
 import { CLUSTER_LOCK_SCRIPT, LOCK_SCRIPT, RECORD_SCRIPT } from './lua/lock-script.js';
-import { RedisServer, type ServerSettings, type ServersListener } from './redis-server.js';
+import { RedisServer, type ServerSettings } from './redis-server.js';
+import type { Subscription, SubscriptionListener } from './subscription.js';
 
 // How many keys to read per SCAN. Each SCAN takes 0.5 to 0.9 ms on a busy machine.
 const PAGE = '500';
 
-/** In a Cluster, handles a rejected call to a shard. See `Redirect`. */
-export type RedirectOf = (shard: Shard, error: Error, sentAt: number) => Promise<void> | undefined;
+/** The source of a notice: the reply to a call sent at `sentAt`, or a channel, which anyone can publish to. */
+export type NoticeOrigin = { readonly sentAt: number } | { readonly channel: string };
+
+/** Reacts to events of the servers. */
+export interface ServersListener extends ConnectionListener, Pick<SubscriptionListener, 'onListening'> {
+  /** Called for a grant. */
+  onNotice(notice: string, origin: NoticeOrigin): void;
+}
 
 /** Locks that share a counter, channel, and server: all of a namespace's locks on a single server, or one bucket's in a Cluster. */
 export class Shard {
@@ -18,15 +26,18 @@ export class Shard {
   /** Runs operations on job records. Their replies are delivered once `waitReplicas` replicas have acknowledged them. */
   readonly recorder: Batcher;
   readonly #confirmer: Batcher;
-  #server: RedisServer | undefined;
+  /** The server that currently has these locks. */
+  server: RedisServer | undefined;
 
   constructor(
     { clock, layout, process, waitReplicas, topology }: ServerSettings,
     readonly counter: string,
-    onNotice: (notice: string, sentAt: number) => void,
-    redirectOf: RedirectOf | undefined,
+    servers: RedisServers,
   ) {
-    const redirect = redirectOf && ((error: Error, sentAt: number) => redirectOf(this, error, sentAt));
+    const onNotice = (notice: string, sentAt: number) => {
+      servers.listener.onNotice(notice, { sentAt });
+    };
+    const redirect = (error: Error, sentAt: number) => servers.redirect(this, error, sentAt);
     const batcher = (script = topology === 'cluster' ? CLUSTER_LOCK_SCRIPT : LOCK_SCRIPT) =>
       new Batcher(process, counter, script, clock, onNotice, redirect);
     this.channel = layout.channelOf(process, counter);
@@ -35,13 +46,8 @@ export class Shard {
     this.recorder = batcher(RECORD_SCRIPT);
   }
 
-  /** The server that currently has these locks. */
-  get server(): RedisServer | undefined {
-    return this.#server;
-  }
-
   moveTo(server: RedisServer): void {
-    this.#server = server;
+    this.server = server;
     this.batcher.connection = server.commands;
     if (server.confirmations) this.#confirmer.connection = server.confirmations;
     this.recorder.connection = server.confirmations ?? server.commands;
@@ -49,33 +55,31 @@ export class Shard {
 
   /** Sends a renewal for `lease` ms. Its reply is delivered once `waitReplicas` replicas have acknowledged it. */
   confirm(operation: Operation, lease: number): void {
-    this.#server?.confirmations?.limit(lease);
+    this.server?.confirmations?.limit(lease);
     this.#confirmer.add(operation);
   }
 
   /** Sends a plain command. Commands in the same tick are pipelined. */
   call(command: string, ...args: string[]): Promise<unknown> {
     return (
-      this.#server?.commands.call(command, ...args) ?? Promise.reject(new NotSent('No known server stores this key.'))
+      this.server?.commands.call(command, ...args) ?? Promise.reject(new NotSent('No known server stores this key.'))
     );
   }
 }
 
 /** A backend's servers: a single server, the master that Sentinel reports, or the masters of a Cluster. Each shard is on one of them. */
-export abstract class RedisServers {
+export abstract class RedisServers implements ConnectionListener, SubscriptionListener {
   protected readonly shards: readonly Shard[];
+  /** Counts connections and takeovers, to detect any that happen during a scan. */
+  #epoch = 0;
 
   constructor(
     protected readonly settings: ServerSettings,
-    protected readonly listener: ServersListener,
-    redirectOf?: RedirectOf,
+    readonly listener: ServersListener,
   ) {
     const { layout } = settings;
-    const onNotice = (notice: string, sentAt: number) => {
-      listener.onNotice(notice, sentAt);
-    };
     const counters = this.isCluster ? layout.counters : [layout.counter];
-    this.shards = counters.map((counter) => new Shard(settings, counter, onNotice, redirectOf));
+    this.shards = counters.map((counter) => new Shard(settings, counter, this));
   }
 
   get isCluster(): boolean {
@@ -88,13 +92,33 @@ export abstract class RedisServers {
   /** Rejects if any server is unreachable, but keeps trying to reconnect in the background. */
   abstract connect(): Promise<void>;
 
+  onUp(): void {
+    this.#epoch += 1;
+    this.listener.onUp();
+  }
+
+  onDown(cause: unknown): void {
+    this.listener.onDown(cause);
+  }
+
+  onListening(): void {
+    this.listener.onListening();
+  }
+
+  onMessage(message: string, channel: string, from: Subscription): void {
+    const shard = this.shards.find((each) => each.channel === channel);
+    // Ignores messages from a server that no longer has the shard.
+    if (shard?.server?.subscription === from) this.listener.onNotice(message, { channel });
+  }
+
+  /** In a Cluster, handles a rejected call to a shard. See `Redirect`. */
+  redirect(_shard: Shard, _error: Error, _sentAt: number): Promise<void> | undefined {
+    return undefined;
+  }
+
   /** For each server, a function that sends it a command. */
   get serverCalls(): readonly ServerCall[] {
-    return this.all.map(
-      ({ commands }) =>
-        (command, ...args) =>
-          commands.call(command, ...args),
-    );
+    return this.all.map(({ commands }) => commands.call.bind(commands));
   }
 
   /** The shard for a lock or any of our other Redis keys. */
@@ -103,10 +127,13 @@ export abstract class RedisServers {
   }
 
   /**
-   * Scans all servers for keys that match a pattern, page by page. The result is complete unless a connection was
-   * re-established or a slot moved during the scan. Either event triggers `onUp` before the scan ends.
+   * Scans all servers for keys that match a pattern, page by page.
+   *
+   * Rejects if a connection was re-established, because a cursor is only valid on the server that returned it, or if a slot has moved,
+   * because its keys may have been missed. Either event triggers `onUp` before the scan ends.
    */
   async *scan(pattern: string): AsyncGenerator<readonly string[]> {
+    const epoch = this.#epoch;
     // The scan would miss a disconnected shard's keys.
     if (!this.shards.every(({ batcher }) => batcher.isReachable)) throw new Error('A server is not connected.');
     for (const call of this.serverCalls) {
@@ -117,10 +144,12 @@ export abstract class RedisServers {
         cursor = next;
       } while (cursor !== '0');
     }
-    if (!this.isCluster) return;
-    // A slot may have moved from a server not yet scanned to one already scanned. Inspecting a lock in that slot reveals the move.
-    // We use the empty key, which no lock can have.
-    await Promise.all(this.shards.map(({ batcher, counter }) => batcher.run(`${counter}:`, 'I', INSPECTION)));
+    if (this.isCluster) {
+      // A slot may have moved from a server not yet scanned to one already scanned. Inspecting a lock in that slot reveals the move.
+      // We use the empty key, which no lock can have.
+      await Promise.all(this.shards.map(({ batcher, counter }) => batcher.run(`${counter}:`, INSPECT, INSPECTION)));
+    }
+    if (this.#epoch !== epoch) throw new Error('A connection was re-established during the scan.');
   }
 
   async close(): Promise<void> {
@@ -148,7 +177,7 @@ export class SingleServer extends RedisServers {
   async connect(): Promise<void> {
     const connect = await this.connections();
     if (this.#isClosed) throw new Error('The backend was closed before it connected.');
-    const server = new RedisServer(this.settings, connect, this.listener);
+    const server = new RedisServer(this.settings, connect, this);
     this.#server = server;
     for (const shard of this.shards) shard.moveTo(server);
     server.subscription.listenTo(this.shards.map(({ channel }) => channel));

@@ -10,23 +10,17 @@ export function unavailable(provider: string, key: string, cause: unknown, sent 
   return errorOf(what, `${reasonOf(cause)}; check the server and its log.`, { key, provider, cause, sent });
 }
 
-/** The error for an incomplete list of locks. */
-export function notListed(provider: string, cause: unknown): LockError {
-  const otherwise = `${reasonOf(cause)}; retry, or check the server and its log.`;
-  return errorOf(`Could not list all locks of provider "${provider}"`, otherwise, { provider, cause });
-}
-
 /** The error for a record that could not be read or written. */
 export function recordUnavailable(provider: string, name: string, cause: unknown): LockError {
   const what = `Record "${name}" of provider "${provider}" is not available`;
   return errorOf(what, `${reasonOf(cause)}; check the server and its log.`, { provider, cause });
 }
 
-/** The error for an incomplete list of records. */
-export function recordsNotListed(provider: string, cause: unknown): LockError {
+/** The error for an incomplete list. */
+export function notListed(provider: string, what: 'locks' | 'records', cause: unknown): LockError {
   if (LockError.is(cause)) return cause;
   const otherwise = `${reasonOf(cause)}; retry, or check the server and its log.`;
-  return errorOf(`Could not list all records of provider "${provider}"`, otherwise, { provider, cause });
+  return errorOf(`Could not list all ${what} of provider "${provider}"`, otherwise, { provider, cause });
 }
 
 /** The error for a failed connection at startup. */

@@ -53,40 +53,32 @@ export class WaitConnection extends CommandConnection {
     this.#isWaiting = true;
     const answered: { readonly sending: Sending; readonly reply: unknown }[] = [];
     for (const sending of this.#next.splice(0)) {
-      super.send(
-        sending.command,
-        sending.args,
-        (reply) => answered.push({ sending, reply }),
-        // Nothing was written, so the server's error is passed on.
-        sending.onFailure,
-      );
+      const { command, args, onFailure } = sending;
+      // After a failure, nothing was written, so the server's error is passed on.
+      super.send(command, args, (reply) => answered.push({ sending, reply }), onFailure);
     }
-    const fail = (error: NotReplicated) => {
+    const deliver = (error?: NotReplicated) => {
       for (const { sending, reply } of answered) {
         // Without the replicas' acknowledgment, a "held" reply must not be trusted. A "not held" reply is true either way.
-        if (Array.isArray(reply)) sending.onReply(reply.map((each: unknown) => (isHold(each) ? error : each)));
-        else if (isHold(reply)) sending.onFailure(error);
+        if (error && isHold(reply)) sending.onFailure(error);
+        else if (error && Array.isArray(reply))
+          sending.onReply(reply.map((each: unknown) => (isHold(each) ? error : each)));
         else sending.onReply(reply);
       }
+      this.#isWaiting = false;
+      if (this.#next.length > 0) this.#flush();
     };
     super.send(
       'wait',
       [String(this.replicas), String(limit)],
       (count) => {
-        if (Number(count) >= this.replicas) for (const { sending, reply } of answered) sending.onReply(reply);
-        else fail(new NotReplicated(`${Number(count)} of ${this.replicas} replicas`));
-        this.#done();
+        const isReplicated = Number(count) >= this.replicas;
+        deliver(isReplicated ? undefined : new NotReplicated(`${Number(count)} of ${this.replicas} replicas`));
       },
       (cause) => {
-        fail(new NotReplicated('their number is unknown', { cause }));
-        this.#done();
+        deliver(new NotReplicated('their number is unknown', { cause }));
       },
     );
-  }
-
-  #done(): void {
-    this.#isWaiting = false;
-    if (this.#next.length > 0) this.#flush();
   }
 }
 

@@ -1,5 +1,5 @@
 import type { AcquireRequest } from '../../api/lock-provider.js';
-import type { OperationArguments } from './client/batcher.js';
+import { type OperationArguments, wholeMs } from './client/batcher.js';
 import type { SeenHolder } from '../shared/seen-holders.js';
 
 /*
@@ -86,11 +86,6 @@ function termsOf({ limited }: AcquireRequest): string {
 function callersOf({ minHold }: AcquireRequest, callers: number): string {
   if (minHold > 0) return `:${wholeMs(minHold)}`;
   return callers > 1 ? `::${callers}` : '';
-}
-
-/** Rounds up to whole milliseconds for the script: the server may safely keep a lock longer than we rely on it. */
-function wholeMs(duration: number): string {
-  return String(Math.ceil(duration));
 }
 
 /** A reply saying that the lock is held. */

@@ -22,7 +22,6 @@ const ROUND_DIGITS = 12;
 export const NO_TOKEN = '0'.repeat(TOKEN_DIGITS);
 /** The duration argument for an operation that doesn't need one. */
 export const NO_MS = '0';
-export const NO_ROUND = '0'.repeat(ROUND_DIGITS);
 /** A retained key's holder. */
 export const RETAINED = '-'.repeat(32);
 const HOLDER_DIGITS = RETAINED.length;
@@ -43,11 +42,6 @@ export function tokenDigits(token: number): string {
 
 export function roundDigits(round: number): string {
   return String(round).padStart(ROUND_DIGITS, '0');
-}
-
-/** Rounds up to whole milliseconds for the script: a node may safely keep a vote longer than we rely on it. */
-export function wholeMs(duration: number): string {
-  return String(Math.ceil(duration));
 }
 
 /** A node's vote for us. Tokens stay below 2^53 until the year 2255, so they fit in a number. */

@@ -5,10 +5,10 @@ import { CommandConnection, type ConnectionListener } from '../redis/client/comm
 import { isReplyError, NotSent, type RedisConnection } from '../redis/client/redis-connection.js';
 import { whyTooOldRedis } from '../redis/client/server-diagnostics.js';
 import type { RedlockKeyLayout } from './key-layout.js';
-import { Code, holderOf, isAnswer, LOCK_SCRIPT, NO_MS, NO_ROUND, roundOf } from './lock-script.js';
+import { Code, holderOf, isAnswer, LOCK_SCRIPT, NO_MS, roundOf } from './lock-script.js';
 import { Probation } from './probation.js';
 import type { RedlockSettings } from './redlock-options.js';
-import { Votes } from './votes.js';
+import type { Votes } from './votes.js';
 
 const SAME_SERVER =
   'is the same server as another node, but Redlock needs independent servers. Use a separate server for each node.';
@@ -43,8 +43,6 @@ export class RedlockNode implements ConnectionListener {
   readonly #probation: Probation | undefined;
   /** Releases that failed on this node and are resent once it's back. */
   readonly #pending = new PendingReleases();
-  /** Stands in for a resent release's votes: records that this node was asked for a vote. */
-  readonly #sentHere = new Votes();
   #refusal: unknown;
   #retry: Timer | undefined;
   #identified = Promise.resolve();
@@ -66,7 +64,6 @@ export class RedlockNode implements ConnectionListener {
     this.#batcher = new Batcher('', layout.counter, LOCK_SCRIPT, clock, () => undefined, undefined, 'whole');
     this.#connection = new CommandConnection(connection, { ...context, commandTimeout, topology: 'voter' }, this);
     if (delayedRestart) this.#probation = new Probation(this.#connection, clock, maxLease, layout.run);
-    this.#sentHere.requested(index, NO_ROUND);
   }
 
   onUp(): void {
@@ -131,8 +128,8 @@ export class RedlockNode implements ConnectionListener {
       return;
     }
     const fail = (cause: unknown) => {
-      // Keep it even if the node is down longer than any lease: the node may just be frozen, with vote requests unread.
-      if (isRelease(command) && votes?.isSentTo(this.index) === true) this.#pending.add(command);
+      // Keep it even if the node is down longer than any lease: the node may just be frozen, with vote requests unread. A pending one has no votes.
+      if (isRelease(command) && votes?.isSentTo(this.index) !== false) this.#pending.add(command);
       command.onFault?.(cause);
     };
     this.#batcher.add({
@@ -162,7 +159,12 @@ export class RedlockNode implements ConnectionListener {
   async #identify(): Promise<void> {
     let denial: unknown;
     try {
-      const info = await this.#info((error) => (denial = error));
+      // If the ACL denies INFO, the node votes, unless `delayedRestart` is set.
+      const info = await this.call('info', 'server').then(String, (error: unknown) => {
+        if (!isReplyError(error)) throw error;
+        denial = error;
+        return '';
+      });
       this.runId = /^run_id:(\w+)/m.exec(info)?.[1];
       this.unfitness = this.#unfitnessIn(info);
       if (this.unfitness !== undefined) {
@@ -206,21 +208,10 @@ export class RedlockNode implements ConnectionListener {
     return reason && `cannot be used: ${reason}`;
   }
 
-  /** The server's `INFO`, or '' if the ACL denies it. Without `INFO`, the node votes, unless `delayedRestart` is set. */
-  async #info(onDenied: (error: Error) => void): Promise<string> {
-    try {
-      return String(await this.call('info', 'server'));
-    } catch (error) {
-      if (!isReplyError(error)) throw error;
-      onDenied(error);
-      return '';
-    }
-  }
-
   #setReady(isReady: boolean): void {
     if (this.isReady === isReady) return;
     this.#batcher.connection = isReady ? this.#connection : undefined;
-    if (isReady) for (const release of this.#pending.take()) this.send({ ...release, votes: this.#sentHere }, LIGHT);
+    if (isReady) for (const release of this.#pending.take()) this.send(release, LIGHT);
     this.onChange();
   }
 }

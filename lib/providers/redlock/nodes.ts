@@ -185,28 +185,14 @@ const RECENT = 60_000;
  * round trips.
  */
 class Tokens {
-  #isMissingAtNode = false;
+  /**
+   * Whether the next grant must write its token to the nodes, while they have a vote for that grant: a node without a counter replied after
+   * the last decision, perhaps even after the release.
+   */
+  isMissingAtNode = false;
   #agreed = 0;
   #agreedAt = -Infinity;
   #last = 0;
-
-  /** Whether the next grant must write its token to the nodes. */
-  get isMissingAtNode(): boolean {
-    return this.#isMissingAtNode;
-  }
-
-  /**
-   * A node without a counter replied after the decision, perhaps even after the release. So the next grant writes its
-   * token to the nodes while that node has a vote for that grant.
-   */
-  missedAtNode(): void {
-    this.#isMissingAtNode = true;
-  }
-
-  /** A grant was agreed on, and its token was written if a node needed it. */
-  granted(): void {
-    this.#isMissingAtNode = false;
-  }
 
   /** A majority has just agreed on this token, which is based on the nodes' own tokens. */
   observe(token: number, now: number): void {

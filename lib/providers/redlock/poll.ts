@@ -31,8 +31,9 @@ export abstract class Poll<T> implements RedlockCommand {
   sentAt = 0;
   /** Why a node failed. */
   cause: unknown;
+  /** Whether it is undecided. */
+  isOpen = true;
   #resolve!: (outcome: T) => void;
-  #isOpen = true;
   #timer: Timer | undefined;
 
   /** @param lease the lock's lease in ms; replies may take at most a tenth of it */
@@ -60,10 +61,6 @@ export abstract class Poll<T> implements RedlockCommand {
       this.#resolve = resolve;
       this.nodes.send(this);
     });
-  }
-
-  get isOpen(): boolean {
-    return this.#isOpen;
   }
 
   /** Whether a majority said yes. */
@@ -100,7 +97,7 @@ export abstract class Poll<T> implements RedlockCommand {
   abstract decide(): T | undefined;
 
   onReply(reply: unknown, node: number): void {
-    if (!this.#isOpen) {
+    if (!this.isOpen) {
       this.onLate(reply, node);
       return;
     }
@@ -110,7 +107,7 @@ export abstract class Poll<T> implements RedlockCommand {
   }
 
   onFault(cause: unknown): void {
-    if (!this.#isOpen) return;
+    if (!this.isOpen) return;
     this.faults += 1;
     this.cause = cause;
     if (isDefiniteRefusal(cause)) this.refusals += 1;
@@ -119,8 +116,8 @@ export abstract class Poll<T> implements RedlockCommand {
 
   /** Ends the poll with this outcome. */
   settle(outcome: T): void {
-    if (!this.#isOpen) return;
-    this.#isOpen = false;
+    if (!this.isOpen) return;
+    this.isOpen = false;
     if (this.#timer !== undefined) this.nodes.clock.clearTimer(this.#timer);
     this.#resolve(outcome);
   }
@@ -134,15 +131,6 @@ export abstract class Poll<T> implements RedlockCommand {
     // By default, a late reply changes nothing.
   }
 
-  /** Whether a majority agrees, if that is already certain. */
-  protected agreement(): Agreement | undefined {
-    if (this.isAgreed) return 'agreed';
-    if (this.isRefused) return 'refused';
-    if (this.isUnavailable) return 'unknown';
-    if (!this.isComplete) return undefined;
-    return this.isAnswered ? 'undecided' : 'unknown';
-  }
-
   #settleIfDecided(): void {
     const outcome = this.decide();
     if (outcome !== undefined) this.settle(outcome);
@@ -152,6 +140,10 @@ export abstract class Poll<T> implements RedlockCommand {
 /** A poll whose outcome is whether a majority agrees. */
 export class AgreementPoll extends Poll<Agreement> {
   decide(): Agreement | undefined {
-    return this.agreement();
+    if (this.isAgreed) return 'agreed';
+    if (this.isRefused) return 'refused';
+    if (this.isUnavailable) return 'unknown';
+    if (!this.isComplete) return undefined;
+    return this.isAnswered ? 'undecided' : 'unknown';
   }
 }

@@ -37,7 +37,12 @@ export class Probation {
     this.#votesFrom = Infinity;
     if (runId === undefined) return;
     if (this.#seen?.runId !== runId) this.#seen = { runId, since: this.clock.now() };
-    const [notedRun, notedFor] = (await this.#note()).split(' ');
+    // If the ACL denies access to the key, nothing is noted.
+    const note = await this.connection.call('get', this.runKey).then(String, (error: unknown) => {
+      if (!isReplyError(error)) throw error;
+      return '';
+    });
+    const [notedRun, notedFor] = note.split(' ');
     // A probation for a shorter maxLease isn't long enough.
     const isNoted = notedRun === runId && Number(notedFor) >= this.maxLease;
     this.#votesFrom = isNoted ? 0 : this.#seen.since + this.maxLease;
@@ -48,16 +53,6 @@ export class Probation {
   stop(): void {
     if (this.#timer !== undefined) this.clock.clearTimer(this.#timer);
     this.#timer = undefined;
-  }
-
-  /** Reads the result from the node; '' if the ACL denies access to the key. */
-  async #note(): Promise<string> {
-    try {
-      return String(await this.connection.call('get', this.runKey));
-    } catch (error) {
-      if (!isReplyError(error)) throw error;
-      return '';
-    }
   }
 
   #noteLater(note: string): void {

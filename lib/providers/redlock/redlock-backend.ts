@@ -10,13 +10,14 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
+import { wholeMs } from '../redis/client/batcher.js';
 import { RedlockRequest, WaitingRequests } from './redlock-request.js';
 import { diagnoseNodes } from './redlock-diagnostics.js';
 import { inspect } from './inspection.js';
 import { RedlockKeyLayout } from './key-layout.js';
-import { Code, NO_MS, wholeMs } from './lock-script.js';
+import { Code, NO_MS } from './lock-script.js';
 import { RedlockNodes } from './nodes.js';
-import { type Agreement, AgreementPoll, Poll } from './poll.js';
+import { type Agreement, AgreementPoll } from './poll.js';
 import type { RedlockSettings } from './redlock-options.js';
 import { RedlockRenewal } from './renewal.js';
 
@@ -73,14 +74,15 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
     return state?.grant ? new RedlockRenewal(state, state.grant, lease).run() : 'lost';
   }
 
-  release({ id, state }: AcquireRequest<RedlockRequest>, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
-    if (!state) return Promise.resolve('lost');
+  /** Reports whether a majority had voted for the lock. */
+  async release({ id, state }: AcquireRequest<RedlockRequest>, { keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
+    if (!state) return 'lost';
     const { lock, votes } = state;
     state.leave();
     votes.isReleased = true;
-    const released = new Release(this.#nodes, lock, [Code.release, id, wholeMs(keepFor)], votes).start();
+    const released = new AgreementPoll(this.#nodes, lock, [Code.release, id, wholeMs(keepFor)], votes).start();
     this.#waiting.retryNow(lock);
-    return released;
+    return RELEASED[await released];
   }
 
   inspect(key: string): Promise<LockInfo | null> {
@@ -102,14 +104,6 @@ export class RedlockBackend implements LockBackend<RedlockRequest> {
   async close(): Promise<void> {
     this.#waiting.close();
     await this.#nodes.close();
-  }
-}
-
-/** Releases a lock, and reports whether a majority had voted for it. */
-class Release extends Poll<ReleaseOutcome> {
-  decide(): ReleaseOutcome | undefined {
-    const agreement = this.agreement();
-    return agreement && RELEASED[agreement];
   }
 }
 

@@ -1,6 +1,6 @@
 import type { Diagnostic } from '../../api/lock-provider.js';
-import { type ServerCall, diagnosePermissions, diagnoseServer } from '../redis/client/server-diagnostics.js';
-import { permissionScript } from '../redis/client/server-diagnostics.js';
+import { isForbidden } from '../redis/client/refusals.js';
+import { diagnoseServer, permissionScript, type ServerCall } from '../redis/client/server-diagnostics.js';
 import type { RedlockKeyLayout } from './key-layout.js';
 import type { RedlockNode } from './node.js';
 
@@ -31,9 +31,9 @@ async function diagnoseNode(
   { counter, run }: RedlockKeyLayout,
   delayedRestart: boolean,
 ): Promise<Diagnostic[]> {
-  const diagnostics = await diagnoseServer(call, 0);
-  diagnostics.push(...(await diagnosePermissions(call, PERMISSION_SCRIPT, [counter], `${counter}*`)));
-  if (delayedRestart && (await isRefused(call('get', run)))) {
+  const needs = { waitReplicas: 0, script: PERMISSION_SCRIPT, args: [counter], pattern: `${counter}*` };
+  const diagnostics = await diagnoseServer(call, needs);
+  if (delayedRestart && (await call('get', run).then(() => false, isForbidden))) {
     diagnostics.push({
       severity: 'warning',
       message: `The ACL denies this user access to key ${run}, so with delayedRestart, each process waits for maxLease at startup. Grant ~${counter}*.`,
@@ -55,13 +55,4 @@ async function diagnoseNode(
     });
   }
   return diagnostics;
-}
-
-async function isRefused(answer: Promise<unknown>): Promise<boolean> {
-  try {
-    await answer;
-    return false;
-  } catch (error) {
-    return error instanceof Error && error.message.startsWith('NOPERM');
-  }
 }

@@ -1,7 +1,8 @@
 import type { LockError } from '../../api/errors.js';
 import type { Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../../core/toolkit/validity.js';
-import { Code, NO_MS, NO_TOKEN, readVote, tokenDigits, type Vote, wholeMs } from './lock-script.js';
+import { wholeMs } from '../redis/client/batcher.js';
+import { Code, NO_MS, NO_TOKEN, readVote, tokenDigits, type Vote } from './lock-script.js';
 import type { RedlockCommand } from './node.js';
 import { AgreementPoll, Poll } from './poll.js';
 import type { RedlockRequest } from './redlock-request.js';
@@ -86,7 +87,7 @@ export class Round extends Poll<RoundOutcome> {
     this.#token = token;
     if (carried === undefined) await this.#writeBack(token);
     else if (this.#forgetful > 0 || nodes.tokens.isMissingAtNode) nodes.send(this.#write(token));
-    nodes.tokens.granted();
+    nodes.tokens.isMissingAtNode = false;
     this.#isGranted = true;
     this.own.votes.countRound(this.#number);
     return this.#grant(token - followers, followers);
@@ -129,7 +130,7 @@ export class Round extends Poll<RoundOutcome> {
     const vote = this.#read(reply, node);
     if (!vote) return;
     if (!vote.remembers) {
-      this.nodes.tokens.missedAtNode();
+      this.nodes.tokens.isMissingAtNode = true;
       if (this.#token !== undefined) this.nodes.send(this.#write(this.#token));
     }
     if (!this.#isGranted) return;

@@ -6,6 +6,11 @@ import { type CommandSender, NotSent } from './redis-connection.js';
 /** An operation's fields in a script call, apart from its lock. */
 export type OperationArguments = readonly [code: string, holder: string, ms: string];
 
+/** Rounds up to whole milliseconds for a script: the server may safely keep a lock longer than we rely on it. */
+export function wholeMs(duration: number): string {
+  return String(Math.ceil(duration));
+}
+
 /** One operation on one lock. A script call carries several. */
 export interface Operation {
   readonly lock: string;
@@ -47,7 +52,8 @@ export const NOT_RUN = 'n';
 
 /** How many locks one call inspects for operators (0.4 ms of server time on a busy machine). */
 export const INSPECTIONS_PER_CALL = 32;
-/** The weight of one inspection. */
+/** An inspection's fields and weight. */
+export const INSPECT: OperationArguments = ['I', '', '0'];
 export const INSPECTION = CALL_CAPACITY / INSPECTIONS_PER_CALL;
 
 // Markers that tell the script whether an operation is linked to the one before it.
@@ -122,10 +128,10 @@ export class Batcher {
     nextTick(this.#flush);
   }
 
-  /** Runs an operation that has no holder, and resolves to its reply. */
-  run(lock: string, code: 'I' | 'F', weight: number): Promise<unknown> {
+  /** Runs an operation with these fields, and resolves to its reply. */
+  run(lock: string, fields: OperationArguments, weight = HEAVY): Promise<unknown> {
     return new Promise((onReply, onFailure) => {
-      this.add({ lock, weight, encode: () => [code, '', '0'], onReply, onFailure });
+      this.add({ lock, weight, encode: () => fields, onReply, onFailure });
     });
   }
 
@@ -269,7 +275,7 @@ export class Batcher {
     const middle = Math.ceil(length / 2);
     const isSplit =
       this.delivery === 'halves' &&
-      this.connection?.isIdle === true &&
+      this.connection?.unanswered === 0 &&
       reply.length === length &&
       operations[middle]?.after === undefined;
     const half = isSplit ? middle : length;

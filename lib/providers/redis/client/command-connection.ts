@@ -77,11 +77,6 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     return this.#up;
   }
 
-  get isIdle(): boolean {
-    return this.unanswered === 0;
-  }
-
-  /** How many commands are still awaiting a reply. */
   get unanswered(): number {
     return this.#flight.commands;
   }
@@ -176,11 +171,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     this.#wasReady = true;
     // Do this first: commands from a lost connection that the server hasn't read yet must not run after ours.
     for (const identity of this.#lost) this.#kill(identity);
-    try {
-      this.#identify();
-    } catch {
-      this.#refuse(notAClient());
-    }
+    void this.#begin(this.#flight);
   }
 
   #refuse(cause: LockConfigError): void {
@@ -188,43 +179,36 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     this.#onFirstOutcome?.();
   }
 
-  #identify(): void {
-    this.#transmit(
-      'client',
-      ['INFO'],
-      (info) => {
-        const [, id, address] = /^id=(\d+) addr=(\S+)/.exec(String(info)) ?? [];
-        if (id !== undefined && address !== undefined) this.#identity = { id, address };
-        const wanted = this.connection.database?.();
-        const [, actual = wanted] = / db=(\d+)/.exec(String(info)) ?? [];
-        if (wanted && Number(actual) !== wanted) this.#refuse(noDatabase(wanted));
-        else this.#checkRole();
-      },
-      (error) => {
-        // The server works but refuses CLIENT INFO, so we do without the id.
-        if (isReplyError(error)) this.#checkRole();
-      },
-    );
-  }
-
-  /** Opens the connection unless the server is a replica. If `INFO` is refused, the first write reveals the problem. */
-  #checkRole(): void {
-    if (this.settings.topology === 'cluster' || this.settings.topology === 'voter') {
-      // No check needed: a Cluster replica redirects us, and a Redlock node that rejects writes counts as failed.
-      this.#open();
+  /** Opens the connection unless the server is a replica. If it refuses to tell, the first write reveals the problem. */
+  async #begin(flight: Flight): Promise<void> {
+    const info = await this.#learn('client', 'INFO').then(String, () => {
+      this.#refuse(notAClient());
+    });
+    if (info === undefined || flight !== this.#flight) return;
+    const [, id, address] = /^id=(\d+) addr=(\S+)/.exec(info) ?? [];
+    if (id !== undefined && address !== undefined) this.#identity = { id, address };
+    const wanted = this.connection.database?.();
+    const [, actual = wanted] = / db=(\d+)/.exec(info) ?? [];
+    if (wanted && Number(actual) !== wanted) {
+      this.#refuse(noDatabase(wanted));
       return;
     }
-    this.#transmit(
-      'info',
-      ['replication'],
-      (text) => {
-        if (/^role:slave/m.test(String(text))) this.#leaveReplica();
-        else this.#open();
-      },
-      (error) => {
-        if (isReplyError(error)) this.#open();
-      },
-    );
+    const { topology } = this.settings;
+    // The others need no check: a Cluster replica redirects us, and a Redlock node that rejects writes counts as failed.
+    const mustBeMaster = topology === 'server' || topology === 'sentinel';
+    const isReplica = mustBeMaster && /^role:slave/m.test(String(await this.#learn('info', 'replication')));
+    if (flight !== this.#flight) return;
+    if (isReplica) this.#leaveReplica();
+    else this.#open();
+  }
+
+  /** Resolves to the reply, or to '' if the server refuses the command. Pending forever if the connection is lost. */
+  #learn(command: string, ...args: string[]): Promise<unknown> {
+    return new Promise((resolve) => {
+      this.#transmit(command, args, resolve, (error) => {
+        if (isReplyError(error)) resolve('');
+      });
+    });
   }
 
   #leaveReplica(): void {

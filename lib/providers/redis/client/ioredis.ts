@@ -8,7 +8,6 @@ import {
   duplicateOf,
   type FindCluster,
   KEEP_ALIVE,
-  type KnownCluster,
   type NatMap,
   notAClient,
   type RedisConnection,
@@ -195,49 +194,47 @@ function sentinelCredentials(options: object = {}): object {
 
 /** Finds a Cluster's nodes with a temporary client that has the application's start nodes and its DNS and TLS options. */
 export function ioredisCluster(client: () => IoredisCluster, random: Random, timeout: number): FindCluster {
-  return () => find(client, random, timeout);
-}
-
-async function find(client: () => IoredisCluster, random: Random, timeout: number): Promise<KnownCluster> {
-  const nodeOptions = () => (client().options as { readonly redisOptions?: object } | undefined)?.redisOptions;
-  const duplicate = () =>
-    client().duplicate([], {
-      lazyConnect: true,
-      enableReadyCheck: false,
-      clusterRetryStrategy: () => null,
-      slotsRefreshInterval: undefined,
-      slotsRefreshTimeout: timeout,
-      shardedSubscribers: false,
-      // ioredis 5 doesn't merge these options with the client's.
-      redisOptions: { ...nodeOptions(), connectTimeout: timeout, commandTimeout: timeout, disableClientInfo: true },
+  return async () => {
+    const nodeOptions = () => (client().options as { readonly redisOptions?: object } | undefined)?.redisOptions;
+    const duplicate = () =>
+      client().duplicate([], {
+        lazyConnect: true,
+        enableReadyCheck: false,
+        clusterRetryStrategy: () => null,
+        slotsRefreshInterval: undefined,
+        slotsRefreshTimeout: timeout,
+        shardedSubscribers: false,
+        // ioredis 5 doesn't merge these options with the client's.
+        redisOptions: { ...nodeOptions(), connectTimeout: timeout, commandTimeout: timeout, disableClientInfo: true },
+      });
+    const finder = duplicateOf(duplicate, ['connect', 'disconnect', 'nodes', 'on']);
+    let cause: unknown;
+    // The error from the last node that failed; the client's own error lacks details.
+    finder.on('node error', (error) => {
+      cause = error;
     });
-  const finder = duplicateOf(duplicate, ['connect', 'disconnect', 'nodes', 'on']);
-  let cause: unknown;
-  // The error from the last node that failed; the client's own error lacks details.
-  finder.on('node error', (error) => {
-    cause = error;
-  });
-  finder.on('error', () => undefined);
-  try {
-    await finder.connect();
-    const { natMap } = finder.options as { natMap?: NatMap };
-    for (const node of finder.nodes()) {
-      try {
-        const slots = await node.call('cluster', 'SLOTS');
-        const hardened = { ...hardenedFor(random, timeout), readOnly: false };
-        const connectTo = (address: Address) =>
-          ownConnection(() => node.duplicate({ ...nodeOptions(), ...hardened, ...address }));
-        return { slots, asked: addressOf(node), natMap, connectTo };
-      } catch (error) {
-        cause = error;
+    finder.on('error', () => undefined);
+    try {
+      await finder.connect();
+      const { natMap } = finder.options as { natMap?: NatMap };
+      for (const node of finder.nodes()) {
+        try {
+          const slots = await node.call('cluster', 'SLOTS');
+          const hardened = { ...hardenedFor(random, timeout), readOnly: false };
+          const connectTo = (address: Address) =>
+            ownConnection(() => node.duplicate({ ...nodeOptions(), ...hardened, ...address }));
+          return { slots, asked: addressOf(node), natMap, connectTo };
+        } catch (error) {
+          cause = error;
+        }
       }
+    } catch (error) {
+      cause ??= error;
+    } finally {
+      finder.disconnect();
     }
-  } catch (error) {
-    cause ??= error;
-  } finally {
-    finder.disconnect();
-  }
-  throw new Error('No Cluster node reported its slots.', { cause: withoutCommand(cause) });
+    throw new Error('No Cluster node reported its slots.', { cause: withoutCommand(cause) });
+  };
 }
 
 function addressOf({ options }: IoredisNode): Address {

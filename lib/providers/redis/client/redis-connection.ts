@@ -62,8 +62,8 @@ export interface CommandSender {
   readonly isUp: boolean;
   /** Why the connection is down. */
   readonly cause: unknown;
-  /** Whether no command is in flight. */
-  readonly isIdle: boolean;
+  /** How many commands are still awaiting a reply. */
+  readonly unanswered: number;
   /** `onFailure` receives the server's error, {@link NotSent}, or another error if the outcome is unknown. */
   send(command: string, args: string[], onReply: (reply: unknown) => void, onFailure: (error: unknown) => void): void;
 }

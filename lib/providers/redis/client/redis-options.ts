@@ -213,15 +213,9 @@ function isGiven(options: unknown, name: string): boolean {
   return value !== undefined && value !== null;
 }
 
-/** Makes connections to one server. @throws LockConfigError for a Cluster, or if the library is not installed. */
-export async function connectionsOf(settings: RedisSettings, random: Random): Promise<Connect> {
-  const { source, commandTimeout } = settings;
+/** Makes connections to one server, if {@link isCluster} is false. @throws LockConfigError if the library is not installed. */
+export async function connectionsOf({ source, commandTimeout }: RedisSettings, random: Random): Promise<Connect> {
   const { client, url, options } = source;
-  if (isCluster(settings)) {
-    throw new LockConfigError(
-      '"client" is a Cluster client, but this provider needs a single-server client: pass one.',
-    );
-  }
   if (client) {
     if (isNodeRedisSentinel(client)) {
       const read = nodeRedisOptionsOf(client, 'sentinelRootNodes') as NodeRedisSentinelOptions;

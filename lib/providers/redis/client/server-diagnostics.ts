@@ -5,8 +5,24 @@ import { isForbidden, refusalIn } from './refusals.js';
 /** Sends one command to a server. */
 export type ServerCall = (command: string, ...args: string[]) => Promise<unknown>;
 
+/** What locks need of a server. */
+export interface Needs {
+  readonly waitReplicas: number;
+  /** A {@link permissionScript} and its arguments. */
+  readonly script: string;
+  readonly args: readonly string[];
+  /** The ACL pattern for all our keys and channels. */
+  readonly pattern: string;
+}
+
+/** Checks the server's settings and the permissions. */
+export async function diagnoseServer(call: ServerCall, needs: Needs): Promise<Diagnostic[]> {
+  const checks = [diagnoseSettings(call, needs.waitReplicas), diagnosePermissions(call, needs)];
+  return (await Promise.all(checks)).flat();
+}
+
 /** Checks the server's settings, as `INFO` reports them. */
-export async function diagnoseServer(call: ServerCall, waitReplicas: number): Promise<Diagnostic[]> {
+async function diagnoseSettings(call: ServerCall, waitReplicas: number): Promise<Diagnostic[]> {
   let text: unknown;
   try {
     text = await call('info');
@@ -22,41 +38,31 @@ export async function diagnoseServer(call: ServerCall, waitReplicas: number): Pr
     const message = `Redis did not reply to INFO${reason}, so ${unchecked}. Restart the application, or check them yourself.`;
     return [{ severity: 'warning', message }];
   }
-  return diagnoseInfo(readInfo(text), waitReplicas);
+  return diagnoseInfo(String(text), waitReplicas);
 }
 
-function readInfo(text: unknown): ReadonlyMap<string, string> {
-  return new Map(
-    String(text)
-      .split(/\r?\n/)
-      .map((line): [string, string] => {
-        const colon = line.indexOf(':');
-        return [line.slice(0, colon), line.slice(colon + 1)];
-      }),
-  );
-}
-
-function diagnoseInfo(info: ReadonlyMap<string, string>, waitReplicas: number): Diagnostic[] {
+function diagnoseInfo(info: string, waitReplicas: number): Diagnostic[] {
   const diagnostics: Diagnostic[] = [];
-  const product = info.has('valkey_version') ? 'Valkey' : 'Redis';
+  const valueOf = (field: string) => new RegExp(`^${field}:([^\\r\\n]*)`, 'm').exec(info)?.[1];
+  const product = valueOf('valkey_version') === undefined ? 'Redis' : 'Valkey';
   const report = (severity: Diagnostic['severity'], message: string) => diagnostics.push({ severity, message });
-  if (info.get('role') === 'slave') {
+  if (valueOf('role') === 'slave') {
     report('error', 'This server is a replica: give the provider the address of the master.');
   }
-  const policy = info.get('maxmemory_policy') ?? 'noeviction';
-  if (policy !== 'noeviction' && info.get('maxmemory') !== '0') {
+  const policy = valueOf('maxmemory_policy') ?? 'noeviction';
+  if (policy !== 'noeviction' && valueOf('maxmemory') !== '0') {
     report(
       'warning',
       `maxmemory-policy is ${policy}: Redis may evict a held lock, so two processes could hold it. Set noeviction, or use a separate server for locks.`,
     );
   }
-  if (info.get('aof_enabled') === '0') {
+  if (valueOf('aof_enabled') === '0') {
     report(
       'warning',
       `${product} has AOF disabled: a restart loses every lock whose lease outlasts it. Set appendonly yes.`,
     );
   }
-  const replicas = Number(info.get('connected_slaves') ?? 0);
+  const replicas = Number(valueOf('connected_slaves') ?? 0);
   if (replicas < waitReplicas) {
     report(
       'error',
@@ -71,29 +77,23 @@ function diagnoseInfo(info: ReadonlyMap<string, string>, waitReplicas: number): 
   return diagnostics;
 }
 
-/**
- * Checks which of the commands in a {@link permissionScript} the ACL denies.
- *
- * @param pattern the ACL pattern for all our keys and channels
- */
-export async function diagnosePermissions(
-  call: ServerCall,
-  script: string,
-  args: readonly string[],
-  pattern: string,
-): Promise<Diagnostic[]> {
+/** Checks which of the commands in a {@link permissionScript} the ACL denies. */
+async function diagnosePermissions(call: ServerCall, { script, args, pattern }: Needs): Promise<Diagnostic[]> {
   let reply: unknown;
   try {
     reply = await call('eval', script, '0', ...args);
   } catch (error) {
     // Locks don't work at all without EVAL.
-    const message = error instanceof Error ? error.message : '';
-    if (!message.startsWith('NOPERM')) return [];
-    return [{ severity: 'error', message: `The ACL denies EVAL to this user (${message}). Grant +eval.` }];
+    if (!isForbidden(error)) return [];
+    return [{ severity: 'error', message: `The ACL denies EVAL to this user (${error.message}). Grant +eval.` }];
   }
-  const { needed, useful, keys, channels } = readRefused(reply);
+  const marked = Array.isArray(reply) ? reply.map(String) : [];
+  const denied = (mark: string) =>
+    marked.filter((each) => each.startsWith(mark)).map((each) => each.replace(mark, '+'));
+  const patterns = ['~', '&'].filter((mark) => marked.includes(mark)).map((mark) => mark + pattern);
+  const missing = [...patterns, ...denied('!')];
+  const useful = denied('?');
   const diagnostics: Diagnostic[] = [];
-  const missing = [...(keys ? [`~${pattern}`] : []), ...(channels ? [`&${pattern}`] : []), ...needed];
   if (missing.length > 0) {
     diagnostics.push({
       severity: 'error',
@@ -146,24 +146,6 @@ checkPart('?', 'client', 'info')
 checkPart('?', 'client', 'kill', 'ID', '0')
 return refused
 `;
-}
-
-/** What an ACL denies, with commands in ACL syntax. */
-interface Refused {
-  readonly needed: string[];
-  readonly useful: string[];
-  /** Whether the ACL denies access to the locks' keys. */
-  readonly keys: boolean;
-  /** Whether the ACL denies access to the locks' channels. */
-  readonly channels: boolean;
-}
-
-/** Reads the reply to a {@link permissionScript}. */
-function readRefused(reply: unknown): Refused {
-  const marked = Array.isArray(reply) ? reply.map(String) : [];
-  const denied = (mark: string) =>
-    marked.filter((each) => each.startsWith(mark)).map((each) => each.replace(mark, '+'));
-  return { needed: denied('!'), useful: denied('?'), keys: marked.includes('~'), channels: marked.includes('&') };
 }
 
 // The first version with SET … GET and ZADD … LT, which the lock script uses.

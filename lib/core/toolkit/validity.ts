@@ -18,3 +18,8 @@ export function validUntil(sentAt: number, lease: number): number {
 export function retainedUntil(grantedAt: number, minHold: number, now: number): number {
   return grantedAt + minHold + (now - grantedAt) * DRIFT;
 }
+
+/** Rounds up to whole milliseconds for a server: it may safely keep a lock longer than we rely on it. */
+export function wholeMs(duration: number): string {
+  return String(Math.ceil(duration));
+}

@@ -1,5 +1,6 @@
 import type { AcquireRequest } from '../../api/lock-provider.js';
-import { type OperationArguments, wholeMs } from './client/batcher.js';
+import { wholeMs } from '../../core/toolkit/validity.js';
+import type { OperationArguments } from './client/batcher.js';
 import type { SeenHolder } from '../shared/seen-holders.js';
 
 /*

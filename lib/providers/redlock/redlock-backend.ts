@@ -10,7 +10,7 @@ import type {
   ReleaseOutcome,
   RenewOutcome,
 } from '../../api/lock-provider.js';
-import { wholeMs } from '../redis/client/batcher.js';
+import { wholeMs } from '../../core/toolkit/validity.js';
 import { RedlockRequest, WaitingRequests } from './redlock-request.js';
 import { diagnoseNodes } from './redlock-diagnostics.js';
 import { inspect } from './inspection.js';

@@ -1,6 +1,5 @@
 import type { RenewOutcome } from '../../api/lock-provider.js';
-import { validUntil } from '../../core/toolkit/validity.js';
-import { wholeMs } from '../redis/client/batcher.js';
+import { validUntil, wholeMs } from '../../core/toolkit/validity.js';
 import { Code, NO_MS, tokenDigits } from './lock-script.js';
 import { type Agreement, Poll } from './poll.js';
 import type { RedlockRequest } from './redlock-request.js';

@@ -1,7 +1,6 @@
 import type { LockError } from '../../api/errors.js';
 import type { Grant } from '../../api/lock-provider.js';
-import { validUntil } from '../../core/toolkit/validity.js';
-import { wholeMs } from '../redis/client/batcher.js';
+import { validUntil, wholeMs } from '../../core/toolkit/validity.js';
 import { Code, NO_MS, NO_TOKEN, readVote, tokenDigits, type Vote } from './lock-script.js';
 import type { RedlockCommand } from './node.js';
 import { AgreementPoll, Poll } from './poll.js';

@@ -6,11 +6,6 @@ import { type CommandSender, NotSent } from './redis-connection.js';
 /** An operation's fields in a script call, apart from its lock. */
 export type OperationArguments = readonly [code: string, holder: string, ms: string];
 
-/** Rounds up to whole milliseconds for a script: the server may safely keep a lock longer than we rely on it. */
-export function wholeMs(duration: number): string {
-  return String(Math.ceil(duration));
-}
-
 /** One operation on one lock. A script call carries several. */
 export interface Operation {
   readonly lock: string;

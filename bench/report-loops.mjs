@@ -5,8 +5,8 @@ import { report, reportAgainstBaseline } from './results.mjs';
  * Reports the results of `loopRounds` for waiters looping on one key: speed, also compared with the baseline, fairness,
  * and the longest wait.
  *
- * @param more `overBaseline`: the bar of the speed relative to the baseline; `speed`, `fairness` and `longest`: more fields
- * of these tables
+ * @param more `overBaseline`: the bar of the speed relative to the baseline; `speed`, `fairness` and `longest`: more
+ * fields of these tables
  */
 export function reportLoops(what, { speed, fairness, longest }, more = {}) {
   const speeds = {

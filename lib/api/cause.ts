@@ -2,8 +2,8 @@ import { types } from 'node:util';
 import { printable } from './printable.js';
 
 /**
- * Marks this package's errors, whose causes are already safe. It's a registered symbol, so two copies of the package in one process
- * recognize each other's errors.
+ * Marks this package's errors, whose causes are already safe. It's a registered symbol, so two copies of the package in
+ * one process recognize each other's errors.
  */
 export const BRAND = Symbol.for('nestjs-distributed-lock:LockError');
 
@@ -48,8 +48,8 @@ const SECRETS: readonly (readonly [RegExp, string])[] = [
 const safe = new WeakMap<object, object>();
 
 /**
- * A copy of a cause that is safe to log: same class, message, code, and stack, but no secrets. The original isn't changed. Drivers put
- * passwords and holder ids into their errors, and a holder id is enough to release its lock.
+ * A copy of a cause that is safe to log: same class, message, code, and stack, but no secrets. The original isn't
+ * changed. Drivers put passwords and holder ids into their errors, and a holder id is enough to release its lock.
  */
 export function safeCause(cause: unknown, depth = 0): unknown {
   if (typeof cause === 'string') return safeText(cause);
@@ -79,7 +79,9 @@ function withoutCredentials(word: string): string {
   return at > 0 && isAddress ? `***${word.slice(at)}` : word;
 }
 
-/** The JSON form of an error or any other thrown value. `JSON.stringify` alone renders other packages' errors as `{}`. */
+/**
+ * The JSON form of an error or any other thrown value. `JSON.stringify` alone renders other packages' errors as `{}`.
+ */
 export function errorInJson(error: unknown, depth = 0): unknown {
   if (!isError(error)) return String(error);
   if (BRAND in error) return error;
@@ -124,7 +126,9 @@ function withoutStack(message: string): Error {
   return error;
 }
 
-/** The copy's stack. Only the stack frames come from the cause; the lines above them may contain the original message. */
+/**
+ * The copy's stack. Only the stack frames come from the cause; the lines above them may contain the original message.
+ */
 function safeStack(cause: Error, copy: object): string {
   const text = String(cause.stack);
   const start = text.indexOf(cause.message);

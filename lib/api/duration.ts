@@ -22,7 +22,10 @@ const MAX_FINITE = 2 ** 31 - 1;
 export interface DurationBounds {
   /** Smallest allowed value, in milliseconds; default 0. */
   readonly min?: number;
-  /** Largest allowed finite value, in milliseconds; default 24.8 days. Lower it if a timer runs for a multiple of the option's value. */
+  /**
+   * Largest allowed finite value, in milliseconds; default 24.8 days. Lower it if a timer runs for a multiple of the
+   * option's value.
+   */
   readonly max?: number;
   /** Whether `Infinity` is allowed; default false. */
   readonly infinite?: boolean;

@@ -23,12 +23,15 @@ export type TaskOutcome =
 /**
  * Why a lock was lost.
  *
- * - `expired`: the backend didn't confirm a renewal before the local deadline. It was unreachable, or the event loop was blocked.
- * - `revoked`: the backend reports that this process no longer holds the lock. The lock was force-released or flushed, or its session was killed.
+ * - `expired`: the backend didn't confirm a renewal before the local deadline. It was unreachable, or the event loop
+ *   was blocked.
+ * - `revoked`: the backend reports that this process no longer holds the lock. The lock was force-released or flushed,
+ *   or its session was killed.
  * - `max-hold`: `maxHold` elapsed.
  * - `shutdown`: the application shut down, and `shutdownGrace` elapsed.
  * - `released`: you used the lock after releasing it.
- * - `rolled-back`: the lock was held until the end, but the writes in its transaction (`entityManagerOf`) were rolled back.
+ * - `rolled-back`: the lock was held until the end, but the writes in its transaction (`entityManagerOf`) were rolled
+ *   back.
  * - `commit-unknown`: the server didn't respond to COMMIT, so the writes in the transaction may or may not be saved.
  */
 export type LossReason =
@@ -77,7 +80,9 @@ export abstract class LockError extends Error {
   }
 }
 
-/** Busy: another caller held the lock for the whole `wait`. Retry later, or tell the user that the resource is in use. */
+/**
+ * Busy: another caller held the lock for the whole `wait`. Retry later, or tell the user that the resource is in use.
+ */
 export class LockBusyError extends LockError {
   readonly code = 'LOCK_BUSY';
   /** How long the caller waited, in ms. */
@@ -103,7 +108,10 @@ export class LockBusyError extends LockError {
   }
 }
 
-/** Lost: you held the lock and lost it, so another process may hold it now. Stop writing, and check what your task has already written. */
+/**
+ * Lost: you held the lock and lost it, so another process may hold it now. Stop writing, and check what your task has
+ * already written.
+ */
 export class LockLostError extends LockError {
   readonly code = 'LOCK_LOST';
   /** Why it was lost. */
@@ -127,8 +135,8 @@ export class LockLostError extends LockError {
 export class LockUnavailableError extends LockError {
   readonly code = 'LOCK_UNAVAILABLE';
   /**
-   * `false` only if none of the attempt's commands has left this process, so the backend has nothing to release. Providers
-   * should set this; otherwise, each failed attempt's release is retried during an outage until the backend
+   * `false` only if none of the attempt's commands has left this process, so the backend has nothing to release.
+   * Providers should set this; otherwise, each failed attempt's release is retried during an outage until the backend
    * responds. Default true.
    */
   readonly sent: boolean;
@@ -148,12 +156,16 @@ export class LockKeyError extends LockError {
   readonly code = 'LOCK_KEY';
 }
 
-/** Misuse: an option, a provider name, or a decorated method can't work as written, or the server refuses an operation that locks need. */
+/**
+ * Misuse: an option, a provider name, or a decorated method can't work as written, or the server refuses an operation
+ * that locks need.
+ */
 export class LockConfigError extends LockError {
   readonly code = 'LOCK_CONFIG';
   /**
    * `true` if a server refused the request because of a permissions or login problem, or a write to a read-only server.
-   * The request succeeds once the server allows it; until then, a failover may use another server. If false (the default), the options are wrong.
+   * The request succeeds once the server allows it; until then, a failover may use another server. If false (the
+   * default), the options are wrong.
    */
   readonly refused: boolean;
 
@@ -204,14 +216,17 @@ export class LockDeadlockError extends LockError {
   }
 }
 
-/** Too many: 10,000 callers in this process are waiting for the key, or the backend's connection pool is full. Shed load, or shorten `wait`. */
+/**
+ * Too many: 10,000 callers in this process are waiting for the key, or the backend's connection pool is full. Shed
+ * load, or shorten `wait`.
+ */
 export class LockCapacityError extends LockError {
   readonly code = 'LOCK_CAPACITY';
 }
 
 /**
- * Conflict: another transaction changed or deleted the row after you read the entity, so nothing was written. Read the entity again and redo
- * the work, or let `RetryOnConflict` from `nestjs-distributed-lock/typeorm` do so.
+ * Conflict: another transaction changed or deleted the row after you read the entity, so nothing was written. Read the
+ * entity again and redo the work, or let `RetryOnConflict` from `nestjs-distributed-lock/typeorm` do so.
  */
 export class VersionConflictError extends LockError {
   readonly code = 'LOCK_VERSION_CONFLICT';

@@ -1,7 +1,8 @@
 import { LockBusyError, LockDeadlockError } from './errors.js';
 
 /**
- * Whether acquiring a lock failed because other callers held it, either for the whole wait or in a cycle of callers waiting for each other.
+ * Whether acquiring a lock failed because other callers held it, either for the whole wait or in a cycle of callers
+ * waiting for each other.
  *
  * @example
  * ```ts

@@ -2,14 +2,19 @@ import type { LossReason } from './errors.js';
 import type { LockHolder } from './lock-holder.js';
 import type { LockMode } from './lock-mode.js';
 
-/** The fields of every lock event. An event never contains a holder id. In its JSON form, the fencing token is a string. */
+/**
+ * The fields of every lock event. An event never contains a holder id. In its JSON form, the fencing token is a string.
+ */
 export interface LockEvent {
   readonly key: string;
   readonly provider: string;
   readonly mode: LockMode;
   /** The decorated method, such as `OrderService.pay`, or `null` for a lock acquired through `LockService`. */
   readonly method: string | null;
-  /** The key template of the decorated method, or `null`. Use it as a metric label: there are far fewer templates than keys. */
+  /**
+   * The key template of the decorated method, or `null`. Use it as a metric label: there are far fewer templates than
+   * keys.
+   */
   readonly template: string | null;
 }
 
@@ -79,18 +84,26 @@ export interface LockEventMap {
   };
   /** This process became the leader for the key. `waited`: how long it campaigned for this term. */
   elected: LockEvent & { readonly waited: number; readonly fencingToken: bigint | null };
-  /** This process's term as leader has ended, and its task has settled. `ledFor`: the time from election until the lock was lost or released. */
+  /**
+   * This process's term as leader has ended, and its task has settled. `ledFor`: the time from election until the lock
+   * was lost or released.
+   */
   resigned: LockEvent & { readonly reason: ResignReason; readonly ledFor: number };
   /** The backend didn't respond to a release, which is now being retried in the background. */
   'release-pending': LockEvent;
-  /** A `forceRelease` by this process succeeded. The process that held the lock emits `lost` with the reason `revoked`. */
+  /**
+   * A `forceRelease` by this process succeeded. The process that held the lock emits `lost` with the reason `revoked`.
+   */
   'force-released': {
     readonly key: string;
     readonly provider: string;
     /** Whether the key was held or retained (`minHold`). */
     readonly wasLocked: boolean;
   };
-  /** A provider's backend isn't responding. Emitted once per outage. `cause` is a copy of the error without passwords or holder ids. */
+  /**
+   * A provider's backend isn't responding. Emitted once per outage. `cause` is a copy of the error without passwords or
+   * holder ids.
+   */
   unavailable: { readonly provider: string; readonly cause: unknown };
   /** A failover provider has switched to another of its members. */
   failover: {

@@ -3,7 +3,9 @@ import type { LockMode } from './lock-mode.js';
 /** A key's state on a backend, for operators. */
 export interface LockInfo {
   readonly key: string;
-  /** `retained`: the lock was released before its `minHold` had passed, so it has no holder and cannot be acquired yet. */
+  /**
+   * `retained`: the lock was released before its `minHold` had passed, so it has no holder and cannot be acquired yet.
+   */
   readonly state: 'held' | 'retained';
   readonly mode: LockMode;
   /** The number of holders: more than one only in `shared` and `limited` modes. */
@@ -12,9 +14,15 @@ export interface LockInfo {
   readonly limit?: number;
   /** For a limited lock, how much of the limit is used, including retained shares (`minHold`). */
   readonly used?: number;
-  /** How many requests are waiting at the backend, or `null` if it does not know. Callers that wait in the holder's process are not counted. */
+  /**
+   * How many requests are waiting at the backend, or `null` if it does not know. Callers that wait in the holder's
+   * process are not counted.
+   */
   readonly waiters: number | null;
-  /** Milliseconds until the backend frees the key if the lock isn't renewed, or `null` for a lock that lives as long as its session. */
+  /**
+   * Milliseconds until the backend frees the key if the lock isn't renewed, or `null` for a lock that lives as long as
+   * its session.
+   */
   readonly expiresIn: number | null;
   /**
    * The grant's largest fencing token, or `null` if the provider has no tokens. For Redis, memory, and version locks,
@@ -23,24 +31,29 @@ export interface LockInfo {
    */
   readonly fencingToken: bigint | null;
   /**
-   * The applications that hold the key, each named by its `instance` module option, or by its id if the backend no longer knows the name. Each appears
-   * once; only the first 100 holders are considered. Empty for a retained key.
+   * The applications that hold the key, each named by its `instance` module option, or by its id if the backend no
+   * longer knows the name. Each appears once; only the first 100 holders are considered. Empty for a retained key.
    */
   readonly instances: readonly string[];
-  /** When the latest holder acquired the key, by the server's clock; `null` for shared locks or if the backend doesn't know. */
+  /**
+   * When the latest holder acquired the key, by the server's clock; `null` for shared locks or if the backend doesn't
+   * know.
+   */
   readonly since: Date | null;
 }
 
 /** A key's leader, as reported by the backend. */
 export interface Leader {
-  /** The leader's `instance` module option, or its id if the backend doesn't know the name; `null` if the backend knows neither. */
+  /**
+   * The leader's `instance` module option, or its id if the backend doesn't know the name; `null` if the backend knows
+   * neither.
+   */
   readonly instance: string | null;
   /** When the leader acquired the lock, by the server's clock; `null` if the backend doesn't know. */
   readonly since: Date | null;
   /**
-   * The term's fencing token, or a number up to 63 higher, because one grant may serve several callers: see {@link
-   * LockInfo.fencingToken}. `null` if the
-   * provider has no reliable tokens.
+   * The term's fencing token, or a number up to 63 higher, because one grant may serve several callers: see
+   * {@link LockInfo.fencingToken}. `null` if the provider has no reliable tokens.
    */
   readonly fencingToken: bigint | null;
 }
@@ -102,12 +115,13 @@ export interface LockContention {
   readonly queue: WaitSum;
   /** Waits for a single holder that had the lock before the caller arrived. */
   readonly holder: WaitSum;
-  /** Waits for several holders at the same time (`shared`, `limited`), or for a holder that the backend doesn't know. */
+  /**
+   * Waits for several holders at the same time (`shared`, `limited`), or for a holder that the backend doesn't know.
+   */
   readonly unknown: WaitSum;
   /**
    * The `holder` waits, grouped by the holder's instance, longest first. An instance is named by its `instance` module
-   * option, or by its 12-digit id while the
-   * name is unknown. `null` covers all instances after the first eight.
+   * option, or by its 12-digit id while the name is unknown. `null` covers all instances after the first eight.
    */
   readonly instances: readonly (WaitSum & { readonly instance: string | null })[];
 }
@@ -118,7 +132,8 @@ export interface LockContention {
  * - `baseline`: nothing has run yet. Ticks after `tick` count as missed if no process starts them.
  * - `running`: the job is running, or its process died or lost the lock.
  * - `ended`: the task succeeded.
- * - `failed`: the task threw, or its process died or lost the lock and the run won't be repeated (then `endedAt` is `null`).
+ * - `failed`: the task threw, or its process died or lost the lock and the run won't be repeated (then `endedAt` is
+ *   `null`).
  */
 export type JobState = 'baseline' | 'running' | 'ended' | 'failed';
 
@@ -137,7 +152,9 @@ export interface ListedJob {
   readonly instance: string;
   /** The attempt number: 1, or higher after crashes (`afterCrash`); 0 for a `baseline` whose tick was never started. */
   readonly attempt: number;
-  /** The job's cron expression and time zone, such as `0 3 * * * (Europe/Berlin)`, or `null` for `runOnce()` with `due`. */
+  /**
+   * The job's cron expression and time zone, such as `0 3 * * * (Europe/Berlin)`, or `null` for `runOnce()` with `due`.
+   */
   readonly schedule: string | null;
   /** When the job is due next, by this process's clock; `null` if this application doesn't schedule it. */
   readonly nextTick: Date | null;

@@ -1,5 +1,6 @@
 /**
- * How many callers may hold a key. `exclusive`: one. `shared`: any number. `limited`: at most `limit`. Holders in different modes exclude each other.
+ * How many callers may hold a key. `exclusive`: one. `shared`: any number. `limited`: at most `limit`. Holders in
+ * different modes exclude each other.
  */
 export type LockMode = 'exclusive' | 'shared' | 'limited';
 

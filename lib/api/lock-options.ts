@@ -5,7 +5,8 @@ import type { Lock } from './lock.js';
 /**
  * What a call does if the lock is lost while its task runs.
  *
- * - `throw`: wait for the task to end, then reject with `LockLostError`, whose `outcome` contains the task's value or error.
+ * - `throw`: wait for the task to end, then reject with `LockLostError`, whose `outcome` contains the task's value or
+ *   error.
  * - `ignore`: return the task's value, or throw its error.
  */
 export type LossPolicy = 'throw' | 'ignore';
@@ -22,8 +23,8 @@ export type LossPolicy = 'throw' | 'ignore';
 export type ReleasePolicy = 'confirmed' | 'sent';
 
 /**
- * How to acquire a lock. An omitted option comes from the class (`@LockDefaults`), then from the module's `defaults`, then from
- * the built-in default given here.
+ * How to acquire a lock. An omitted option comes from the class (`@LockDefaults`), then from the module's `defaults`,
+ * then from the built-in default given here.
  *
  * Providers add their own options to this interface through declaration merging.
  *
@@ -41,10 +42,10 @@ export interface LockOptions {
    */
   mode?: Exclude<LockMode, 'limited'> | undefined;
   /**
-   * How many callers may hold the key at once across the fleet: a whole number from 1 to 10 000 times
-   * `weight`. Callers are admitted first come, first served, each with its own lease, watchdog, and loss signal. If callers
-   * use different limits, the smallest limit among the caller and
-   * the holders applies. Cannot be combined with `mode`. Throws `LockConfigError` if the provider doesn't support limits.
+   * How many callers may hold the key at once across the fleet: a whole number from 1 to 10 000 times `weight`. Callers
+   * are admitted first come, first served, each with its own lease, watchdog, and loss signal. If callers use different
+   * limits, the smallest limit among the caller and the holders applies. Cannot be combined with `mode`. Throws
+   * `LockConfigError` if the provider doesn't support limits.
    *
    * `fencingToken` is `null`, because a resource that compares tokens would reject all but the latest holder.
    */
@@ -63,8 +64,7 @@ export interface LockOptions {
    * How long the backend keeps the lock without a renewal, in ms: if a holder crashes, others wait this long. The
    * watchdog renews the lock every third of this time, until release or `maxHold`. Default 30 s (on Redlock, `maxLease`
    * if that is shorter); at least 100 ms and at most 24.8 days. Throws `LockConfigError` if the provider's locks live
-   * as
-   * long as its session.
+   * as long as its session.
    */
   lease?: Duration | undefined;
   /**
@@ -90,23 +90,31 @@ export interface LockOptions {
    */
   onLost?: LossPolicy | undefined;
   /**
-   * Whether `withLock`, decorated methods, and `await using` wait for the response to the release. Default `confirmed`. `lock.release()` always
-   * waits for it. Throws `LockConfigError` for `sent` if the provider doesn't execute commands in the order they were sent.
+   * Whether `withLock`, decorated methods, and `await using` wait for the response to the release. Default `confirmed`.
+   * `lock.release()` always waits for it. Throws `LockConfigError` for `sent` if the provider doesn't execute commands
+   * in the order they were sent.
    */
   release?: ReleasePolicy | undefined;
-  /** Ends the wait: the call rejects with `signal.reason` and leaves nothing behind. Aborting it doesn't release a held lock. */
+  /**
+   * Ends the wait: the call rejects with `signal.reason` and leaves nothing behind. Aborting it doesn't release a held
+   * lock.
+   */
   signal?: AbortSignal | undefined;
 }
 
-/** The options that the module can set for all locks. Duration types allow any string because durations often come from configuration. */
+/**
+ * The options that the module can set for all locks. Duration types allow any string because durations often come from
+ * configuration.
+ */
 export interface LockDefaults extends Pick<LockOptions, 'onLost' | 'release'> {
   /**
    * Whether a nested call may re-enter a lock that already holds its key. Default `explicit`.
    *
-   * - `explicit`: only if you pass the outer lock, with `lock.run()` or {@link LockOptions.within}. Any other nested call waits and gets a
-   *   `LockBusyError` that explains the fix; a warning is logged.
-   * - `true`: also if the call runs in the lock's async context. Then a queue that starts a task in another task's context (p-limit below 5,
-   *   p-queue below 10, bottleneck, fastq, `async.queue`) lets two callers in at the same time: see docs/several-keys.md.
+   * - `explicit`: only if you pass the outer lock, with `lock.run()` or {@link LockOptions.within}. Any other nested
+   *   call waits and gets a `LockBusyError` that explains the fix; a warning is logged.
+   * - `true`: also if the call runs in the lock's async context. Then a queue that starts a task in another task's
+   *   context (p-limit below 5, p-queue below 10, bottleneck, fastq, `async.queue`) lets two callers in at the same
+   *   time: see docs/several-keys.md.
    */
   reentrant?: true | 'explicit' | undefined;
   /** As {@link LockOptions.wait}. */

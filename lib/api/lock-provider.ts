@@ -8,7 +8,8 @@ import type { PurgeOptions } from './purge-options.js';
 import type { Random } from './random.js';
 
 /*
- * The interface between the core and a backend. The conformance kit, `nestjs-distributed-lock/provider-kit`, tests an implementation.
+ * The interface between the core and a backend. The conformance kit, `nestjs-distributed-lock/provider-kit`, tests an
+ * implementation.
  *
  * A backend implements its protocol and knows nothing about timeouts, re-entry, watchdogs, or multi-key locks. The core
  * calls `acquire`, `renew`, and `release`, and computes validity from the results.
@@ -32,7 +33,9 @@ export interface LockProvider {
 
 /** One of the applications that share a namespace. */
 export interface Instance {
-  /** 12 hexadecimal digits. All ids generated with the application's `random`, including request ids, start with them. */
+  /**
+   * 12 hexadecimal digits. All ids generated with the application's `random`, including request ids, start with them.
+   */
   readonly id: string;
   /** The `instance` module option, for display. */
   readonly name: string;
@@ -51,24 +54,30 @@ export interface BackendContext {
   /** Reports an event that wasn't caused by a call. The core handles it before this returns. */
   emit(event: BackendEvent): void;
   /**
-   * Whether the backend only inspects or frees existing locks for an operator and never acquires any. If so, `connect` must
-   * leave nothing on the server. Default false.
+   * Whether the backend only inspects or frees existing locks for an operator and never acquires any. If so, `connect`
+   * must leave nothing on the server. Default false.
    */
   readonly isObserver?: boolean;
-  /** The backend of one of {@link LockProvider.members}. The core connects that backend before this one and closes it afterward. */
+  /**
+   * The backend of one of {@link LockProvider.members}. The core connects that backend before this one and closes it
+   * afterward.
+   */
   member(name: string): Member;
 }
 
 /**
  * The object that talks to the store for one provider, in one application.
  *
- * `State` is the type of {@link AcquireRequest.state}, which the backend keeps for each request. Omit it if the backend is stateless.
+ * `State` is the type of {@link AcquireRequest.state}, which the backend keeps for each request. Omit it if the backend
+ * is stateless.
  *
  * The contract:
- * - **The request is the handle.** Every operation refers to it and is idempotent: an `acquire` repeated after a lost reply finds its own
- *   hold, with the same token. A request has at most one `acquire` in flight. After `release`, the core never acquires
+ * - **The request is the handle.** Every operation refers to it and is idempotent: an `acquire` repeated after a lost
+ *   reply finds its own hold, with the same token. A request has at most one `acquire` in flight. After `release`, the
+ *   core never acquires
  * that request again; an `acquire` still in flight at that point must not leave the key held.
- * - **An outcome is held, busy, or unknown.** If a command is sent but gets no response, its outcome is unknown, never busy.
+ * - **An outcome is held, busy, or unknown.** If a command is sent but gets no response, its outcome is unknown, never
+ *   busy.
  * - **Every call ends.** `renew` and `release` settle within a bounded time, even if the server is gone.
  */
 export interface LockBackend<State = unknown> {
@@ -76,9 +85,10 @@ export interface LockBackend<State = unknown> {
   readonly capabilities: LockCapabilities;
 
   /**
-   * How long the server may be silent, in ms, before the backend replaces the connection; 0 for a backend that also monitors idle connections.
-   * Declare it if the backend reconnects automatically: a caller with `wait: 0` then waits 1 s longer than this for a
-   * response, and an unanswered request is resent within that time. If omitted, such a caller waits 1 s and fails after the first failed attempt.
+   * How long the server may be silent, in ms, before the backend replaces the connection; 0 for a backend that also
+   * monitors idle connections. Declare it if the backend reconnects automatically: a caller with `wait: 0` then waits 1
+   * s longer than this for a response, and an unanswered request is resent within that time. If omitted, such a caller
+   * waits 1 s and fails after the first failed attempt.
    */
   readonly commandTimeout?: number | undefined;
 
@@ -91,8 +101,8 @@ export interface LockBackend<State = unknown> {
   /**
    * Connects. The core calls it once, before anything else.
    *
-   * @throws LockUnavailableError if the first attempt fails. The backend must then keep trying to reconnect, for applications that start without it
-   * (`failFast: false`).
+   * @throws LockUnavailableError if the first attempt fails. The backend must then keep trying to reconnect, for
+   * applications that start without it (`failFast: false`).
    */
   connect(): Promise<void>;
 
@@ -105,31 +115,31 @@ export interface LockBackend<State = unknown> {
    * be in any queue. After an abort, respond immediately and notify the server in the background.
    * - `'not-asked'` if the `after` request wasn't granted. The request must then leave nothing on the server.
    *
-   * @throws LockUnavailableError when the outcome is unknown or the server is down. The core acquires the same request again, or gives up and
-   * calls `release` for it. `sent: false` means that no call for this request can have reached a server.
+   * @throws LockUnavailableError when the outcome is unknown or the server is down. The core acquires the same request
+   * again, or gives up and calls `release` for it. `sent: false` means that no call for this request can have reached a
+   * server.
    */
   acquire(request: AcquireRequest<State>): Promise<Grant | 'busy' | 'not-asked'>;
 
   /**
    * Whether a request for the key `next` may refer to one for `key` in {@link AcquireRequest.after}. The core calls
-   * `acquire` for both in one tick, so the backend can send them together. By default, it may not, and a lock's keys are requested one by one.
+   * `acquire` for both in one tick, so the backend can send them together. By default, it may not, and a lock's keys
+   * are requested one by one.
    */
   chains?(key: string, next: string): boolean;
 
   /**
    * How long, in ms, the backend has been waiting for the server to respond about a waiting request. A caller whose
    * wait ends during that time isn't rejected as busy. `Infinity` while a grant is being confirmed, or if this throws;
-   * 0
-   * while no command is in flight. Not needed if the backend is notified of every key change and can't fall silent.
+   * 0 while no command is in flight. Not needed if the backend is notified of every key change and can't fall silent.
    */
   unansweredFor?(request: AcquireRequest<State>): number;
 
   /**
    * The holder that keeps this request out, as the backend last saw it for this request; `null` if it hasn't seen one.
-   * The core calls it when a caller starts
-   * to wait, is granted the lock after a wait, or is rejected as busy, even after `acquire` has settled. Answer from
-   * memory, without side effects: errors are built from the result. If this is omitted or throws, the holder is
-   * unknown.
+   * The core calls it when a caller starts to wait, is granted the lock after a wait, or is rejected as busy, even
+   * after `acquire` has settled. Answer from memory, without side effects: errors are built from the result. If this is
+   * omitted or throws, the holder is unknown.
    */
   heldBy?(request: AcquireRequest<State>): Holding | null;
 
@@ -158,7 +168,8 @@ export interface LockBackend<State = unknown> {
    * Ends a hold, or removes whatever a request has left behind, even if the lock was never acquired. The core calls it
    * for every request that it gives up on, and repeats the call while the outcome is `unknown`.
    *
-   * - `released`: the request held the key and no longer does (or the key is retained, see {@link ReleaseOptions.keepFor}).
+   * - `released`: the request held the key and no longer does (or the key is retained, see
+   *   {@link ReleaseOptions.keepFor}).
    * - `lost`: the request did not hold the key.
    * - `unknown`: the server didn't respond.
    * - {@link Uncommitted}: for locks whose release is a COMMIT.
@@ -172,10 +183,9 @@ export interface LockBackend<State = unknown> {
   forceRelease?(key: string): Promise<boolean>;
 
   /**
-   * The keys currently held or retained, in any order. However many there are, use bounded memory, and avoid
-   * commands that block the server for long. A key acquired or freed during the iteration may be missing; all others
-   * must appear. A key may appear twice if the server's
-   * iteration works that way.
+   * The keys currently held or retained, in any order. However many there are, use bounded memory, and avoid commands
+   * that block the server for long. A key acquired or freed during the iteration may be missing; all others must
+   * appear. A key may appear twice if the server's iteration works that way.
    *
    * @throws LockConfigError with the reason, if `capabilities.list` is false and the backend knows why
    */
@@ -188,8 +198,8 @@ export interface LockBackend<State = unknown> {
   namespaces?(): Promise<readonly string[]>;
 
   /**
-   * Stores the name of {@link BackendContext.instance} on the server for a day, so that {@link list} finds it. The core calls it after `connect`,
-   * after `recovered`, and every hour; failures are ignored.
+   * Stores the name of {@link BackendContext.instance} on the server for a day, so that {@link list} finds it. The core
+   * calls it after `connect`, after `recovered`, and every hour; failures are ignored.
    */
   register?(): Promise<void>;
 
@@ -202,7 +212,11 @@ export interface LockBackend<State = unknown> {
    */
   purge?(options: PurgeOptions): Promise<number>;
 
-  /** Switches all processes to this member. Absent if the provider has no members to choose from. @throws LockConfigError */
+  /**
+   * Switches all processes to this member. Absent if the provider has no members to choose from.
+   *
+   * @throws LockConfigError
+   */
   switchTo?(member: string): Promise<void>;
 
   /** The members that {@link switchTo} can choose from. */
@@ -214,7 +228,10 @@ export interface LockBackend<State = unknown> {
   /** Job records. Absent if the backend can store only locks. */
   readonly records?: RecordStore;
 
-  /** The records of waiting processes, which the core uses to detect deadlocks. Absent if the core shouldn't look for deadlocks on this backend. */
+  /**
+   * The records of waiting processes, which the core uses to detect deadlocks. Absent if the core shouldn't look for
+   * deadlocks on this backend.
+   */
   readonly waits?: WaitBoard;
 
   /** Closes what `connect` opened, but nothing that the application passed in. Also called if `connect` failed. */
@@ -266,13 +283,14 @@ export interface LockCapabilities {
 /**
  * Small named values that all processes must agree on permanently. They change only by compare-and-set.
  *
- * A backend may provide this only if it applies all writes in a single order and never loses an acknowledged write. Otherwise,
- * a failover that relies on it could grant one lock to two holders.
+ * A backend may provide this only if it applies all writes in a single order and never loses an acknowledged write.
+ * Otherwise, a failover that relies on it could grant one lock to two holders.
  */
 export interface CasStore {
   /**
-   * Writes `next` if the value is `expected` (`null`: no value yet), and resolves to the value afterwards: `next`, or the value that was found
-   * instead. It always writes, even if `next` equals `expected`, so success proves that the value was still as expected.
+   * Writes `next` if the value is `expected` (`null`: no value yet), and resolves to the value afterwards: `next`, or
+   * the value that was found instead. It always writes, even if `next` equals `expected`, so success proves that the
+   * value was still as expected.
    *
    * @param name without the namespace: the backend adds the namespace and its own encoding
    * @throws LockUnavailableError when the outcome is unknown
@@ -289,12 +307,14 @@ export interface StoredRecord {
 }
 
 /**
- * Small named strings that outlive locks: each job's last run. They change by compare-and-set, so two writers never overwrite each other.
- * A record is as durable as its backend's locks, and is kept for at least 400 days after its last write.
+ * Small named strings that outlive locks: each job's last run. They change by compare-and-set, so two writers never
+ * overwrite each other. A record is as durable as its backend's locks, and is kept for at least 400 days after its last
+ * write.
  */
 export interface RecordStore {
   /**
-   * The value on the server. It may be older than the last write, but it is never older than the last value this process has seen.
+   * The value on the server. It may be older than the last write, but it is never older than the last value this
+   * process has seen.
    *
    * @param name without the namespace: the backend adds the namespace and its own encoding
    * @throws LockUnavailableError when the server doesn't respond; LockConfigError when it rejects the read
@@ -302,14 +322,17 @@ export interface RecordStore {
   read(name: string): Promise<StoredRecord>;
 
   /**
-   * Writes `next` if the value is `expected` (`null`: no value yet), and resolves to the value afterwards: `next`, or the value that was found
-   * instead. If the value is already `next`, it counts as written, so a call repeated after a lost reply finds its own write.
+   * Writes `next` if the value is `expected` (`null`: no value yet), and resolves to the value afterwards: `next`, or
+   * the value that was found instead. If the value is already `next`, it counts as written, so a call repeated after a
+   * lost reply finds its own write.
    *
    * @throws LockUnavailableError when the outcome is unknown; LockConfigError when the server rejects it
    */
   replace(name: string, expected: string | null, next: string): Promise<StoredRecord>;
 
-  /** All records in the namespace, in any order. Use bounded memory, and avoid commands that block the server for long. */
+  /**
+   * All records in the namespace, in any order. Use bounded memory, and avoid commands that block the server for long.
+   */
   list(): AsyncIterable<{ readonly name: string; readonly value: string }>;
 }
 
@@ -344,7 +367,8 @@ export interface WaitBoard {
   read(instance: string): Promise<string | null>;
 
   /**
-   * Up to `most` of the key's holders on the server. Empty for a key that is free, retained (`minHold`), or held in `limited` mode.
+   * Up to `most` of the key's holders on the server. Empty for a key that is free, retained (`minHold`), or held in
+   * `limited` mode.
    *
    * @throws when the server does not answer
    */
@@ -360,7 +384,8 @@ export interface Member extends Pick<
   'capabilities' | 'commandTimeout' | 'inspect' | 'forceRelease' | 'casStore' | 'records'
 > {
   /**
-   * Creates a request to this member for the lock `origin` wants from the composite. Nothing is sent until {@link MemberLockRequest.acquire} is called.
+   * Creates a request to this member for the lock `origin` wants from the composite. Nothing is sent until
+   * {@link MemberLockRequest.acquire} is called.
    *
    * @param terms default: the terms of `origin`
    */
@@ -369,15 +394,19 @@ export interface Member extends Pick<
   observe(listener: (event: BackendEvent) => void): void;
 }
 
-/** The parts of a request that a composite provider chooses for each member. `wait`, `callers`, and `signal` may change between attempts. */
+/**
+ * The parts of a request that a composite provider chooses for each member. `wait`, `callers`, and `signal` may change
+ * between attempts.
+ */
 export type MemberTerms = Pick<
   AcquireRequest,
   'id' | 'lease' | 'minHold' | 'wait' | 'callers' | 'signal' | 'waits' | 'lost'
 >;
 
 /**
- * A composite provider's request to one member, from the first attempt to the release. An expired lease is released and reported as lost before
- * the request is renewed or released, and before another caller in this process requests the key.
+ * A composite provider's request to one member, from the first attempt to the release. An expired lease is released and
+ * reported as lost before the request is renewed or released, and before another caller in this process requests the
+ * key.
  */
 export interface MemberLockRequest {
   /** The time until which the lock is held, on {@link BackendContext.clock}; `-Infinity` if it is not held. */
@@ -386,7 +415,10 @@ export interface MemberLockRequest {
   readonly unansweredFor: number;
   /** Like {@link LockBackend.heldBy}. */
   readonly heldBy: Holding | null;
-  /** Like {@link LockBackend.acquire}. Resolves to the same grant while the lock is held, and to `busy` once it has been released or lost. */
+  /**
+   * Like {@link LockBackend.acquire}. Resolves to the same grant while the lock is held, and to `busy` once it has been
+   * released or lost.
+   */
   acquire(): Promise<Grant | 'busy'>;
   /** Like {@link LockBackend.renew}. */
   renew(lease: number): Promise<RenewOutcome>;
@@ -401,7 +433,10 @@ export interface MemberLockRequest {
 export type BackendEvent =
   /** The server isn't responding. Holds stay valid until their deadline. */
   | { readonly type: 'unavailable'; readonly cause: unknown }
-  /** The server is responding again. The core renews all holds before `emit` returns, so renewals precede the waiters' requests. */
+  /**
+   * The server is responding again. The core renews all holds before `emit` returns, so renewals precede the waiters'
+   * requests.
+   */
   | { readonly type: 'recovered' }
   /** A failover backend has switched to another of its members. */
   | {
@@ -412,21 +447,24 @@ export type BackendEvent =
     };
 
 /**
- * A request passed to {@link LockBackend.acquire} to hold one key under one id, from the first attempt to the last release.
- * It stays the same object, which the backend uses to report back.
+ * A request passed to {@link LockBackend.acquire} to hold one key under one id, from the first attempt to the last
+ * release. It stays the same object, which the backend uses to report back.
  *
  * `wait`, `since`, and `callers` change as callers come and go; everything else is constant. Read each of these once,
  * when you encode a command, because its response applies to the values you sent.
  */
 export interface AcquireRequest<State = unknown> {
-  /** 128 random bits as hexadecimal digits, never used twice. The id distinguishes the request from all others on the server. */
+  /**
+   * 128 random bits as hexadecimal digits, never used twice. The id distinguishes the request from all others on the
+   * server.
+   */
   readonly id: string;
   /** The logical key. The backend adds the namespace and its own encoding. */
   readonly key: string;
   readonly mode: LockMode;
   /**
-   * Set only in mode `limited`. Grant the request if the weights of the holders and the request add up to at most the smallest of their limits.
-   * Retained holds count.
+   * Set only in mode `limited`. Grant the request if the weights of the holders and the request add up to at most the
+   * smallest of their limits. Retained holds count.
    */
   readonly limited?: LimitShare | undefined;
   /** Milliseconds to keep the lock without a renewal. Meaningless if locks live as long as a session. */
@@ -434,8 +472,8 @@ export interface AcquireRequest<State = unknown> {
   /** The server keeps the key locked for at least this many ms after the grant, even if the holder crashes. */
   readonly minHold: number;
   /**
-   * How many other keys of this provider the caller already holds and will free only after this one. A backend with a limited number of connections
-   * reserves some for such callers.
+   * How many other keys of this provider the caller already holds and will free only after this one. A backend with a
+   * limited number of connections reserves some for such callers.
    */
   readonly otherKeysHeld: number;
   /** How much longer the oldest caller will wait, in ms; 0 means a single attempt that never queues. */
@@ -455,8 +493,8 @@ export interface AcquireRequest<State = unknown> {
   readonly signal: AbortSignal;
   /**
    * The request for the previous key of the same lock. This request takes effect only if that one was granted;
-   * otherwise, it must not be granted, queued, or reported busy. Set only if {@link LockBackend.chains} allows it, and only
-   * until the first attempt gets a response. Respond to both requests in order.
+   * otherwise, it must not be granted, queued, or reported busy. Set only if {@link LockBackend.chains} allows it, and
+   * only until the first attempt gets a response. Respond to both requests in order.
    */
   readonly after?: AcquireRequest | undefined;
   /** The backend's own state for this request. The core never reads it. */
@@ -466,11 +504,13 @@ export interface AcquireRequest<State = unknown> {
   /**
    * Reports that the request is waiting for the lock, or for something else, such as a connection; in the latter case,
    * a caller that stops waiting gets the error `instead`. A backend must call this: until then, the core treats the
-   * request
-   * as unanswered.
+   * request as unanswered.
    */
   waits(instead?: LockError): void;
-  /** Reports that the lock is lost: the server took it away, or its session died. If the grant hasn't arrived yet, the core won't use it. */
+  /**
+   * Reports that the lock is lost: the server took it away, or its session died. If the grant hasn't arrived yet, the
+   * core won't use it.
+   */
   lost(cause?: unknown): void;
 }
 
@@ -481,11 +521,19 @@ export interface Grant {
    * Readers granted the lock together share a token.
    */
   readonly fencingToken: bigint | null;
-  /** The time until which this process definitely holds the lock, on the monotonic clock: see `validUntil` in the toolkit. */
+  /**
+   * The time until which this process definitely holds the lock, on the monotonic clock: see `validUntil` in the
+   * toolkit.
+   */
   readonly validUntil: number;
-  /** How long the server keeps the lock without a renewal, in ms. The watchdog renews the lock after a third of that time. */
+  /**
+   * How long the server keeps the lock without a renewal, in ms. The watchdog renews the lock after a third of that
+   * time.
+   */
   readonly lease: number;
-  /** How many more callers may hold the lock after the first, one at a time, each with the next token. Default: none. */
+  /**
+   * How many more callers may hold the lock after the first, one at a time, each with the next token. Default: none.
+   */
   readonly followers?: number | undefined;
 }
 
@@ -493,7 +541,10 @@ export interface Grant {
 export interface Holding {
   /** The number of holders; can exceed one in `shared` and `limited` modes. */
   readonly holders: number;
-  /** The name of the holder's instance, or its id if the name is unknown; `null` if both are unknown or there are several holders. */
+  /**
+   * The name of the holder's instance, or its id if the name is unknown; `null` if both are unknown or there are
+   * several holders.
+   */
   readonly instance: string | null;
   /** When the instance acquired the key; `null` if unknown or if there are several holders. */
   readonly since: number | null;
@@ -501,13 +552,19 @@ export interface Holding {
   readonly seenAt: number;
 }
 
-/** The outcome of a renewal. `lost`: the lock is no longer held. `unknown`: no response; the lock is still held until its deadline. */
+/**
+ * The outcome of a renewal. `lost`: the lock is no longer held. `unknown`: no response; the lock is still held until
+ * its deadline.
+ */
 export type RenewOutcome = { readonly validUntil: number } | 'lost' | 'unknown';
 
 /** The outcome of a release. `lost`: the lock was no longer held. `unknown`: no response. */
 export type ReleaseOutcome = 'released' | 'lost' | 'unknown' | Uncommitted;
 
-/** A release whose COMMIT failed: the lock is free or will expire, but the writes in its transaction may be lost. The holder treats this as a loss. */
+/**
+ * A release whose COMMIT failed: the lock is free or will expire, but the writes in its transaction may be lost. The
+ * holder treats this as a loss.
+ */
 export interface Uncommitted {
   readonly written: 'rolled-back' | 'unknown';
   readonly cause: unknown;
@@ -515,9 +572,15 @@ export interface Uncommitted {
 
 /** What {@link LockBackend.release} does in addition to freeing the key. */
 export interface ReleaseOptions {
-  /** How much longer to retain the key, in ms (`minHold`); 0 frees it. A retained key has no holder and cannot be renewed. */
+  /**
+   * How much longer to retain the key, in ms (`minHold`); 0 frees it. A retained key has no holder and cannot be
+   * renewed.
+   */
   readonly keepFor: number;
-  /** Whether the task failed or the lock was lost. If a lock uses a transaction, the backend then rolls it back instead of committing. */
+  /**
+   * Whether the task failed or the lock was lost. If a lock uses a transaction, the backend then rolls it back instead
+   * of committing.
+   */
   readonly failed: boolean;
 }
 

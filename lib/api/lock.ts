@@ -59,8 +59,7 @@ export interface Lock extends AsyncDisposable {
   /**
    * A number larger than the token of any earlier holder of this key. Send it with every write, and have the resource
    * reject any token smaller than one it has seen. `null` if the provider has no reliable tokens, and for a multi-key
-   * lock (see
-   * {@link fencingTokens}).
+   * lock (see {@link fencingTokens}).
    */
   readonly fencingToken: bigint | null;
   /** Each key's fencing token. */
@@ -75,7 +74,10 @@ export interface Lock extends AsyncDisposable {
   readonly signal: AbortSignal;
   /** Milliseconds until the local deadline, by the monotonic clock; 0 if the lock is not held. */
   remaining(): number;
-  /** Whether you definitely still hold the lock. Computed from the clock on each call, never from a timer that may be late. */
+  /**
+   * Whether you definitely still hold the lock. Computed from the clock on each call, never from a timer that may be
+   * late.
+   */
   isHeld(): boolean;
   /**
    * Throws unless you definitely still hold the lock. Call it before a write that requires the lock.
@@ -99,9 +101,8 @@ export interface Lock extends AsyncDisposable {
   extend(lease?: Duration): Promise<void>;
   /**
    * Runs `task` under this lock: calls within it that acquire the same key re-enter this lock. Other code that runs in
-   * its async context, including queued tasks, re-enters it too. Don't add tasks to an in-process queue here: pass `{
-   * within: lock
-   * }`, which affects only a single call.
+   * its async context, including queued tasks, re-enters it too. Don't add tasks to an in-process queue here: pass
+   * `{ within: lock }`, which affects only a single call.
    *
    * Returns `task`'s result; if it's a promise, returns one that settles the same way. If `task` throws
    * or its promise rejects, the release of a row lock rolls back its transaction, unless {@link
@@ -115,7 +116,10 @@ export interface Lock extends AsyncDisposable {
    * ```
    */
   run<T>(task: () => T): T;
-  /** Releases the lock. Idempotent. Never rejects; the result says how the release ended. `await using` calls it without settings. */
+  /**
+   * Releases the lock. Idempotent. Never rejects; the result says how the release ended. `await using` calls it without
+   * settings.
+   */
   release(settings?: ReleaseSettings): Promise<ReleaseResult>;
   /** The lock's JSON form, without its {@link holder} id. */
   toJSON(): LockJson;

@@ -1,4 +1,7 @@
-/** Logs messages from the core and the backends. Each message is one line and may contain keys, but never holder ids, URLs, or passwords. */
+/**
+ * Logs messages from the core and the backends. Each message is one line and may contain keys, but never holder ids,
+ * URLs, or passwords.
+ */
 export interface LockLogger {
   debug(message: string): void;
   warn(message: string): void;

@@ -1,14 +1,21 @@
-// Control characters (including U+009B, which terminals obey), Unicode's two line separators, and characters that change the text direction.
+// Control characters (including U+009B, which terminals obey), Unicode's two line separators, and characters that
+// change the text direction.
 const UNPRINTABLE = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_C}]/gu;
 
-/** The text on one line, safe for a log: a key may contain line breaks that forge log lines, or escape sequences that a terminal obeys. */
+/**
+ * The text on one line, safe for a log: a key may contain line breaks that forge log lines, or escape sequences that a
+ * terminal obeys.
+ */
 export function printable(text: string): string {
   return text.replace(UNPRINTABLE, escaped);
 }
 
 const PRINTABLE_ASCII = /^[\x20-\x7E]+$/;
 
-/** Whether text from an untrusted source can be kept and shown unchanged: printable ASCII with at most `most` characters. */
+/**
+ * Whether text from an untrusted source can be kept and shown unchanged: printable ASCII with at most `most`
+ * characters.
+ */
 export function isShortAscii(text: unknown, most: number): text is string {
   return typeof text === 'string' && text.length <= most && PRINTABLE_ASCII.test(text);
 }

@@ -1,7 +1,10 @@
 import type { JobState, ListedJob } from '../api/lock-info.js';
 import { isInstanceName, isShortAscii } from '../api/printable.js';
 
-/** A job's last run, as stored in the backend. Times are in ms since 1970. All except `tick` come from the server's clock. */
+/**
+ * A job's last run, as stored in the backend. Times are in ms since 1970. All except `tick` come from the server's
+ * clock.
+ */
 export interface JobRecord {
   /** When the job was due. */
   readonly tick: number;
@@ -19,7 +22,10 @@ export interface JobRecord {
 }
 
 const VERSION = 1;
-/** The maximum length of a schedule. An expression that lists every second, minute, hour, and day has about 500 characters. */
+/**
+ * The maximum length of a schedule. An expression that lists every second, minute, hour, and day has about 500
+ * characters.
+ */
 const MAX_SCHEDULE_LENGTH = 1_000;
 /** The latest time that a `Date` can represent. */
 const MAX_TIME = 8.64e15;

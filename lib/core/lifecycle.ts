@@ -8,7 +8,8 @@ export class Lifecycle {
   state: 'new' | 'starting' | 'running' | 'draining' | 'stopped' = 'new';
 
   /**
-   * @param outer the locks around the caller. A caller that holds one of them may still acquire more locks during a drain
+   * @param outer the locks around the caller. A caller that holds one of them may still acquire more locks during a
+   * drain
    * @throws LockUnavailableError if the application is shutting down
    * @throws LockConfigError if the manager hasn't been started
    */

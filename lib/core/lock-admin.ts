@@ -46,7 +46,8 @@ export class LockAdmin {
    * during the iteration may be missing. Memory use is bounded, however many locks there are.
    *
    * @example `for await (const lock of admin.list({ prefix: 'order:' })) console.log(lock.key, lock.instances);`
-   * @throws LockConfigError if the provider does not support it. Iterating throws LockUnavailableError if the backend does not respond.
+   * @throws LockConfigError if the provider does not support it. Iterating throws LockUnavailableError if the backend
+   * does not respond.
    */
   list({ prefix = '', provider }: ListOptions = {}): AsyncIterable<LockInfo> {
     const core = this.#core(provider);
@@ -59,8 +60,8 @@ export class LockAdmin {
   }
 
   /**
-   * Frees a key. If it was held, the holder loses its lock, and the lock's signal aborts as soon as the holder's process notices.
-   * Resolves to whether the key was held or retained (`minHold`).
+   * Frees a key. If it was held, the holder loses its lock, and the lock's signal aborts as soon as the holder's
+   * process notices. Resolves to whether the key was held or retained (`minHold`).
    *
    * @throws LockConfigError if the provider does not support it
    */
@@ -99,7 +100,8 @@ export class LockAdmin {
 
   /**
    * Makes a failover provider grant locks through this member, in all processes. The previous member's locks end within
-   * `window`. The member stays active until it fails or you call `switchTo` again; there is no failback after a manual switch.
+   * `window`. The member stays active until it fails or you call `switchTo` again; there is no failback after a manual
+   * switch.
    *
    * @param provider default: the module's default provider
    * @throws LockConfigError if the name is not among its `providers`, or if the provider is not a failover provider
@@ -134,14 +136,15 @@ export class LockAdmin {
   }
 
   /**
-   * Iterates over the last run of each of the namespace's jobs that have ticks, on all providers, in no particular order.
-   * Memory use is bounded, however many jobs there are.
+   * Iterates over the last run of each of the namespace's jobs that have ticks, on all providers, in no particular
+   * order. Memory use is bounded, however many jobs there are.
    *
    * @example `for await (const { key, state, tick } of admin.jobs()) console.log(key, state, tick);`
    * @throws LockUnavailableError, during iteration, if a backend does not respond
    */
   async *jobs(): AsyncIterable<ListedJob> {
-    // Starts with composite providers, which come after their members in `providers` and may store their records in a member.
+    // Starts with composite providers, which come after their members in `providers` and may store their records in a
+    // member.
     const all = [...this.providers].reverse();
     const stores = new Set<unknown>();
     for (const core of all) {
@@ -164,8 +167,10 @@ export class LockAdmin {
    *
    * @param job the job's lock key
    * @param provider only needed if two providers have a job with this key
-   * @returns whether the job ran: `false` if its lock is busy because the job is already running, here or in another process
-   * @throws whatever the method throws; LockConfigError if this application doesn't have the job; otherwise, the same errors as `withLock()`
+   * @returns whether the job ran: `false` if its lock is busy because the job is already running, here or in another
+   * process
+   * @throws whatever the method throws; LockConfigError if this application doesn't have the job; otherwise, the same
+   * errors as `withLock()`
    */
   async runNow(job: string, provider?: string): Promise<boolean> {
     const cores = provider === undefined ? [...this.providers] : [this.#core(provider)];

@@ -26,7 +26,10 @@ export interface LockManagerOptions {
   readonly instance?: string | undefined;
   /** Defaults for options that a call leaves out. */
   readonly defaults?: LockDefaults | undefined;
-  /** How long {@link LockManager.stop} waits for holders to finish, in ms, at most 24.8 days. Default 7 s: Docker kills a container after 10 s. */
+  /**
+   * How long {@link LockManager.stop} waits for holders to finish, in ms, at most 24.8 days. Default 7 s: Docker kills
+   * a container after 10 s.
+   */
   readonly shutdownGrace?: ConfiguredDuration | undefined;
   /**
    * Whether startup fails if a backend cannot be reached. Default true. If false, the application starts anyway, and
@@ -70,7 +73,10 @@ export function resolveManagerOptions(options: LockManagerOptions) {
   return { ...settings, instance, default: defaultProvider(Object.keys(providers), settings.default) };
 }
 
-/** An instance name valid on any host: Windows allows letters from any language in host names, and Linux allows any bytes. */
+/**
+ * An instance name valid on any host: Windows allows letters from any language in host names, and Linux allows any
+ * bytes.
+ */
 function thisProcess(): string {
   const host = Array.from(Buffer.from(hostname()), percentEncoded).join('');
   return `${shortened(host) || 'host'}:${process.pid}`;
@@ -82,7 +88,10 @@ function percentEncoded(byte: number): string {
   return byte >= 0x20 && byte <= 0x7e ? String.fromCharCode(byte) : `%${hex}`;
 }
 
-/** Shortens a host name. A hash distinguishes names that start alike. Process ids can't, because they are often identical in containers. */
+/**
+ * Shortens a host name. A hash distinguishes names that start alike. Process ids can't, because they are often
+ * identical in containers.
+ */
 function shortened(host: string): string {
   if (host.length <= LONGEST_HOST) return host;
   const hash = createHash('sha256').update(host).digest('hex').slice(0, 8);

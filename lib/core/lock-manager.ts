@@ -88,7 +88,8 @@ export class LockManager {
       instance: { id, name: instance },
       ...{ clock, random: withPrefix(source, id), logger, events, suspension, insight },
     };
-    // Runs detached, because a promise retains the async context that created it, and some provider promises live as long as the application.
+    // Runs detached, because a promise retains the async context that created it, and some provider promises live as
+    // long as the application.
     this.#providers = detached(() => new Providers(settings.providers, parts));
     this.admin = new LockAdmin(this.#providers, settings.default, clock, insight.contention);
     this.order = insight.order;
@@ -103,7 +104,9 @@ export class LockManager {
     return this.#providers.names;
   }
 
-  /** @internal Aborts when {@link stop} is called. Use it for work that holds locks for as long as the application runs. */
+  /**
+   * @internal Aborts when {@link stop} is called. Use it for work that holds locks for as long as the application runs.
+   */
   get stopping(): AbortSignal {
     return this.#stop.signal;
   }
@@ -159,13 +162,20 @@ export class LockManager {
     return this.#acquirer.acquire(normalizeKeys(key), plan, options);
   }
 
-  /** @internal Checks options against their provider. The plan can serve any number of calls. @throws LockConfigError */
+  /**
+   * @internal Checks options against their provider. The plan can serve any number of calls.
+   *
+   * @throws LockConfigError
+   */
   plan(options: LockOptions, origin: LockOrigin = DIRECT_CALL, reentrant?: LockDefaults['reentrant']): LockPlan {
     const core = this.#providers.get(options.provider ?? this.#default);
     return { core, settings: resolveSettings(options, this.#defaults, core, reentrant), origin };
   }
 
-  /** The innermost lock around the caller, or the innermost one with this key; `undefined` outside of a lock and after its release. */
+  /**
+   * The innermost lock around the caller, or the innermost one with this key; `undefined` outside of a lock and after
+   * its release.
+   */
   current(key?: string): Lock | undefined {
     return surroundingLocks(this).find((lock) => key === undefined || lock.keys.includes(key));
   }
@@ -219,7 +229,10 @@ export class LockManager {
     systemTimers.disarmIfIdle();
   }
 
-  /** Resolves when no locks are held. Checks again after each wait, because a holder may still acquire a lock on another provider. */
+  /**
+   * Resolves when no locks are held. Checks again after each wait, because a holder may still acquire a lock on another
+   * provider.
+   */
   async #idle(): Promise<void> {
     const cores = [...this.#providers];
     while (cores.some(({ holders }) => !holders.isIdle)) await Promise.all(cores.map(({ holders }) => holders.idle()));
@@ -227,7 +240,8 @@ export class LockManager {
 }
 
 /**
- * Escapes line breaks in messages, because keys may contain them, and ignores logger errors, which could otherwise break a caller, such as a renewal.
+ * Escapes line breaks in messages, because keys may contain them, and ignores logger errors, which could otherwise
+ * break a caller, such as a renewal.
  */
 function onOneLine(logger: LockLogger): LockLogger {
   const on = (level: keyof LockLogger) => (message: string) => {

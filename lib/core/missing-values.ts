@@ -4,7 +4,10 @@ import { missingValueIn } from '../key/missing-value.js';
 import { quote } from '../key/quote.js';
 import { WarnedPlaces } from './toolkit/warned-places.js';
 
-/** Warns about keys that contain the text of a missing value, such as `order:undefined`. Warns once per key function or first key segment. */
+/**
+ * Warns about keys that contain the text of a missing value, such as `order:undefined`. Warns once per key function or
+ * first key segment.
+ */
 export class MissingValues {
   readonly #reported = new WarnedPlaces();
 

@@ -54,7 +54,10 @@ export class ProviderCore {
   readonly releases: Releases;
   /** The locks that composite providers hold on this provider. Undefined if no composite uses it. */
   memberRequests: MemberRequests | undefined;
-  /** Holders and releases whose first attempt is in flight. A drain waits for both, because that attempt may commit a task's writes. */
+  /**
+   * Holders and releases whose first attempt is in flight. A drain waits for both, because that attempt may commit a
+   * task's writes.
+   */
   readonly holders = new WaitGroup();
   readonly registration: Registration;
   readonly reachability: Reachability;

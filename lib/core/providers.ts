@@ -7,7 +7,9 @@ import { memberOf } from './member/member.js';
 import type { CoreParts } from './core-parts.js';
 import { ProviderCore } from './provider-core.js';
 
-/** An application's providers. A composite provider is created and connected after its members, and closed before them. */
+/**
+ * An application's providers. A composite provider is created and connected after its members, and closed before them.
+ */
 export class Providers implements Iterable<ProviderCore> {
   readonly #byName = new Map<string, ProviderCore>();
   readonly #logger: LockLogger;

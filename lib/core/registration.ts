@@ -15,7 +15,10 @@ export class Registration {
     private readonly clock: Clock,
   ) {}
 
-  /** Stores the name now and every hour, and retries after a minute on failure. Without the name, lists show the instance's id. */
+  /**
+   * Stores the name now and every hour, and retries after a minute on failure. Without the name, lists show the
+   * instance's id.
+   */
   readonly renew = (): void => {
     if (this.#isStopped || !this.backend.register) return;
     this.#renewIn(INTERVAL_MS);

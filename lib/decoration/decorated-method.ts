@@ -5,7 +5,8 @@ export type Method = (...args: unknown[]) => unknown;
 
 /**
  * How a method returns its result. `unknown`: a plain function, which may return a promise or an async generator.
- * Compilers that target ES2017 turn async generators into plain functions, and other decorators may do the same to any method.
+ * Compilers that target ES2017 turn async generators into plain functions, and other decorators may do the same to any
+ * method.
  */
 export type ResultKind = 'promise' | 'observable' | 'iteration' | 'unknown';
 
@@ -82,7 +83,10 @@ function resultKind(original: Method, returnType: unknown): ResultKind | undefin
   return isValueClass(returnType) ? undefined : 'unknown';
 }
 
-/** Whether a type is the class of a synchronous result. Decorator metadata records `Object` for any type that isn't a class. */
+/**
+ * Whether a type is the class of a synchronous result. Decorator metadata records `Object` for any type that isn't a
+ * class.
+ */
 function isValueClass(type: unknown): boolean {
   if (typeof type !== 'function' || type === Object) return false;
   const prototype: unknown = type.prototype;

@@ -8,7 +8,10 @@ const PLACES = new RegExp(
   'gu',
 );
 
-/** The template that a constant key was probably meant to be, if it mentions a parameter in another template language's syntax. */
+/**
+ * The template that a constant key was probably meant to be, if it mentions a parameter in another template language's
+ * syntax.
+ */
 export function templateMeantBy(key: string, parameters: ParameterNames): string | undefined {
   let position = 0;
   const meant = key.replace(PLACES, (written: string, ...paths: unknown[]) => {

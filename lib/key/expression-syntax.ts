@@ -3,7 +3,9 @@ import type { LockKeyError } from '../api/errors.js';
 /** `.name`, `?.name`, `[0]` or `['name']`. */
 export interface PropertyStep {
   readonly name: string | number;
-  /** Whether the path ends without an error if the value before this step is `undefined` or `null`, as in JavaScript. */
+  /**
+   * Whether the path ends without an error if the value before this step is `undefined` or `null`, as in JavaScript.
+   */
   readonly optional: boolean;
   /** The expression's source before this step, for messages. */
   readonly holder: string;
@@ -26,10 +28,12 @@ export type ErrorAt = (problem: string, position: number) => LockKeyError;
 
 const MAX_STEPS = 16;
 
-// These names lead from a value to its class, and from there to everything else. They are rejected even as own properties.
+// These names lead from a value to its class, and from there to everything else. They are rejected even as own
+// properties.
 const REFUSED_NAMES: ReadonlySet<string | number> = new Set(['__proto__', 'prototype', 'constructor']);
 
-// Sticky, so that each token must start where the previous one ended. Unbounded repetitions are never adjacent, so matching takes linear time.
+// Sticky, so that each token must start where the previous one ended. Unbounded repetitions are never adjacent, so
+// matching takes linear time.
 const ROOT = /\s*#?(?<name>[\p{ID_Start}$_][\p{ID_Continue}$]*)/uy;
 const PROPERTY = /\s*(?<dot>\??\.)\s*(?<name>[\p{ID_Start}$_][\p{ID_Continue}$]*)/uy;
 const INDEX = /\s*(?:(?<dot>\?\.)\s*)?\[\s*(?:(?<index>\d{1,9})|(['"])(?<name>[^'"\\]*)\3)\s*\]/y;

@@ -24,7 +24,10 @@ export function parseSource(source: string): Expression | undefined {
   }
 }
 
-/** The method called `name` in a class's source, or the last method if no name is given. If two have the same name, JavaScript uses the last. */
+/**
+ * The method called `name` in a class's source, or the last method if no name is given. If two have the same name,
+ * JavaScript uses the last.
+ */
 export function methodIn(node: Expression | undefined, name?: string | symbol): FunctionExpression | undefined {
   if (node?.type !== 'ClassExpression') return undefined;
   return node.body.body

@@ -13,7 +13,8 @@ type Piece = string | Expression;
 const NO_CALL: KeyScope = { self: undefined, args: [] };
 
 /**
- * A key with placeholders for values, such as `order:#{order.id}`. Parsed when the method is decorated, and evaluated for each call.
+ * A key with placeholders for values, such as `order:#{order.id}`. Parsed when the method is decorated, and evaluated
+ * for each call.
  *
  * Values that differ as text never produce the same key, because values are encoded and separated. The text around the
  * expressions is used as is. It has no escapes, so it cannot contain `#{`.
@@ -54,7 +55,10 @@ export class KeyTemplate {
     this.#tail = pieces.slice(split + 1);
   }
 
-  /** @throws LockKeyError for a template that could never produce a key, or could produce the same key from different values */
+  /**
+   * @throws LockKeyError for a template that could never produce a key, or could produce the same key from different
+   * values
+   */
   static parse(source: string, site: KeySite): KeyTemplate {
     const errorAt: ErrorAt = (problem, position) =>
       new LockKeyError(`Key template ${quote(source)} of ${site.method}, position ${position}: ${problem}`);

@@ -7,7 +7,10 @@ export type LockKey = string | readonly string[];
 /** The maximum number of keys per lock. */
 export const MAX_KEYS = 100;
 
-/** The maximum length of a key in UTF-8 bytes. Anything longer is probably data, and every request would have to transmit it. */
+/**
+ * The maximum length of a key in UTF-8 bytes. Anything longer is probably data, and every request would have to
+ * transmit it.
+ */
 export const MAX_KEY_BYTES = 4_096;
 
 const LONE_SURROGATE = /\p{Surrogate}/u;
@@ -16,9 +19,11 @@ const LONE_SURROGATE = /\p{Surrogate}/u;
 const SURELY_SHORT = Math.floor(MAX_KEY_BYTES / 3);
 
 /**
- * The keys of a lock in the order in which every process acquires them: sorted by UTF-16 code units, without duplicates.
+ * The keys of a lock in the order in which every process acquires them: sorted by UTF-16 code units, without
+ * duplicates.
  *
- * @throws LockKeyError if a key is empty, malformed, too long, a template, or not a string, or if there are no keys or too many
+ * @throws LockKeyError if a key is empty, malformed, too long, a template, or not a string, or if there are no keys or
+ * too many
  */
 export function normalizeKeys(key: LockKey): readonly string[] {
   if (typeof key === 'string') {

@@ -19,7 +19,8 @@ export function parameterNamesOf(
   methodName: string | symbol = method.name,
 ): ParameterNames | null {
   const source = sourceOf(method);
-  // A method's source, `pay(order) {}`, is not an expression. If the source is an expression, the function is not the original method.
+  // A method's source, `pay(order) {}`, is not an expression. If the source is an expression, the function is not the
+  // original method.
   const expression = parseSource(source);
   const isFunction = expression !== undefined && 'params' in expression;
   const own = isFunction ? expression.params : methodIn(parseSource(`class { ${source} }`))?.params;

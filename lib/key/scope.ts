@@ -6,7 +6,10 @@ import type { ParameterNames } from './parameter-names.js';
 export interface KeySite {
   /** The decorated method's name in messages, such as `OrderService.pay`. */
   readonly method: string;
-  /** The value of `#{class}`: the name of the class that declares the method, even if the method is called on a subclass. Bundlers may change it. */
+  /**
+   * The value of `#{class}`: the name of the class that declares the method, even if the method is called on a
+   * subclass. Bundlers may change it.
+   */
   readonly className: string;
   /** The value of `#{method}`. */
   readonly methodName: string;

@@ -16,7 +16,10 @@ export interface CaseDefinition {
 /** Why a case doesn't run. */
 export interface Obstacle {
   readonly reason: string;
-  /** True if the provider doesn't claim what the case tests, so there's nothing to prove. False if the harness can't run it. */
+  /**
+   * True if the provider doesn't claim what the case tests, so there's nothing to prove. False if the harness can't run
+   * it.
+   */
   readonly byDesign: boolean;
 }
 

@@ -25,8 +25,7 @@ const CASE_TIMEOUT = 180_000;
  *
  * A provider that passes works with every feature of this package. A claimed capability that isn't honored is a
  * failure; unclaimed ones are listed in the group's title. Cases that the harness can't support are declared as
- * skipped,
- * with the reason.
+ * skipped, with the reason.
  *
  * @param runner the object with `describe` and `it`. Default: the global ones. If there are none (node:test, Vitest),
  * pass the imported ones: `{ describe, it, after }`, or `afterAll`.

@@ -15,7 +15,9 @@ import { type Clock } from '../api/clock.js';
 import { type Random } from '../api/random.js';
 import type { LimitShare, LockMode } from '../api/lock-mode.js';
 
-/** Options for a case's request. Default: a new request for exclusive use of the key for half a minute, without waiting. */
+/**
+ * Options for a case's request. Default: a new request for exclusive use of the key for half a minute, without waiting.
+ */
 export interface AskOptions {
   /** Repeats this request with the same options, except for `wait` and `signal`. */
   readonly request?: DirectRequest;
@@ -154,7 +156,8 @@ export class DirectCaller {
     const now = this.clock.now();
     assert.ok(grant.lease > 0, 'a grant has the time for which the backend keeps it');
     assert.ok(grant.validUntil > now, `a grant is valid when it arrives, but ended ${now - grant.validUntil} ms ago`);
-    // The lease counts from when the request was sent. Only the provider knows that time, but it can't be after the response.
+    // The lease counts from when the request was sent. Only the provider knows that time, but it can't be after the
+    // response.
     const latest = validUntil(now, grant.lease);
     assert.ok(
       grant.validUntil <= latest,

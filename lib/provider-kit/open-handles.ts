@@ -1,4 +1,5 @@
-// Handles that a lock provider may open. Listening servers (such as a proxy) belong to the harness, and immediates to the runner.
+// Handles that a lock provider may open. Listening servers (such as a proxy) belong to the harness, and immediates to
+// the runner.
 const KINDS = /socket|tls|pipe|timeout|dns|getaddrinfo|fsevent|worker|messageport/i;
 
 const LOOKS = 500;
@@ -21,7 +22,9 @@ export class OpenHandles {
   }
 }
 
-/** The handles that keep this process alive now. Examines the whole process, so only a case that runs alone can use it. */
+/**
+ * The handles that keep this process alive now. Examines the whole process, so only a case that runs alone can use it.
+ */
 export function openHandles(): OpenHandles {
   const counts = new Map<string, number>();
   for (const kind of process.getActiveResourcesInfo()) {

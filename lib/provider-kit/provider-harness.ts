@@ -4,11 +4,15 @@ import type { FakeClock } from '../testing/fake-clock.js';
 /** Gives the conformance kit access to a provider and its backend. Anything left out here is reported as not run. */
 export interface ProviderHarness {
   /**
-   * The provider's promises. They are stated here because cases are chosen before a backend is up; a provider whose claims differ fails.
+   * The provider's promises. They are stated here because cases are chosen before a backend is up; a provider whose
+   * claims differ fails.
    */
   readonly capabilities: LockCapabilities;
 
-  /** Creates a provider without starting it. All of a harness's providers compete for the same locks, as processes would. */
+  /**
+   * Creates a provider without starting it. All of a harness's providers compete for the same locks, as processes
+   * would.
+   */
   create(): LockProvider | Promise<LockProvider>;
 
   /**
@@ -47,10 +51,16 @@ export interface ProviderHarness {
 
 /** Faults on demand. */
 export interface ProviderFaults {
-  /** Takes a lock away from its holder, without any backend knowing, for example by deleting its key or killing its session. */
+  /**
+   * Takes a lock away from its holder, without any backend knowing, for example by deleting its key or killing its
+   * session.
+   */
   revoke?(namespace: string, key: string): Promise<unknown>;
 
-  /** Immediately cuts only this provider off from its backend until {@link restore} is called, as a broken network or a crash would. */
+  /**
+   * Immediately cuts only this provider off from its backend until {@link restore} is called, as a broken network or a
+   * crash would.
+   */
   cutOff?(provider: LockProvider): Promise<unknown>;
 
   /**
@@ -60,8 +70,8 @@ export interface ProviderFaults {
   silence?(provider: LockProvider): Promise<unknown>;
 
   /**
-   * Until {@link restore} is called, the server refuses only this provider's requests in this namespace, as if a permission were
-   * missing. Omit this if the server never refuses anyone.
+   * Until {@link restore} is called, the server refuses only this provider's requests in this namespace, as if a
+   * permission were missing. Omit this if the server never refuses anyone.
    */
   refuse?(provider: LockProvider, namespace: string): Promise<unknown>;
 

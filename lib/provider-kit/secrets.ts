@@ -44,7 +44,8 @@ export class Secrets implements Random, LockLogger {
 
   assertKept(): void {
     const reported = this.#said.join('\n');
-    // Searching the whole text for each id would be slow after a thousand loops, so extract candidate ids from the text.
+    // Searching the whole text for each id would be slow after a thousand loops, so extract candidate ids from the
+    // text.
     const candidates = new Set(reported.match(/[0-9a-f]{32}/g)?.map((id) => id.slice(INSTANCE_DIGITS)));
     const leaked = this.#ids.filter((id) => candidates.has(id));
     assert.deepEqual(

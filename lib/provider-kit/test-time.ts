@@ -40,8 +40,8 @@ class RealTime implements TestTime {
   readonly tolerance = 3_000;
   readonly pause = 300;
 
-  // Unlike the clock's timers, this one keeps the process alive, because runners without a timer of their own would exit. Node's
-  // timers count in whole ms and may fire a fraction early.
+  // Unlike the clock's timers, this one keeps the process alive, because runners without a timer of their own would
+  // exit. Node's timers count in whole ms and may fire a fraction early.
   sleep(milliseconds: number): Promise<void> {
     return new Promise((resolve) => setTimeout(resolve, milliseconds > 0 ? Math.ceil(milliseconds) + 1 : 0));
   }

@@ -23,7 +23,10 @@ export class WrongClock implements Clock {
     return this.clock.wallTime() + this.error;
   }
 
-  /** Runs `work` while `Date.now()` is wrong as well, for a backend that doesn't use this clock. Nothing else may run at the same time. */
+  /**
+   * Runs `work` while `Date.now()` is wrong as well, for a backend that doesn't use this clock. Nothing else may run at
+   * the same time.
+   */
   async during<T>(work: () => Promise<T>): Promise<T> {
     const { now } = Date;
     Date.now = () => now() + this.error;

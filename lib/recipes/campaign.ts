@@ -9,14 +9,13 @@ import { withAbort } from '../core/toolkit/abort-listeners.js';
 import { backOff, pause } from '../core/toolkit/timing.js';
 import { withJson } from '../core/toolkit/with-json.js';
 
-// The pause after a term lets other candidates go first and spreads out processes that lost together. A task that ends or
-// fails soon after each election is started less and less often. The same applies to a refused election. A loss is not
-// the
-// candidate's fault: if losses counted, a few in a row would leave no candidates.
+// The pause after a term lets other candidates go first and spreads out processes that lost together. A task that ends
+// or fails soon after each election is started less and less often. The same applies to a refused election. A loss is
+// not the candidate's fault: if losses counted, a few in a row would leave no candidates.
 const PAUSE = { first: 1_000, most: 30_000 };
 
-// Failures that may be temporary and have already been reported. A refusal may also be temporary, for example from a database that is read-only
-// during a failover.
+// Failures that may be temporary and have already been reported. A refusal may also be temporary, for example from a
+// database that is read-only during a failover.
 const TRANSIENT: ReadonlySet<string> = new Set(['LOCK_UNAVAILABLE', 'LOCK_LOST', 'LOCK_CAPACITY']);
 
 /** The argument of a task that runs while this process leads. */
@@ -145,7 +144,9 @@ export class Campaign {
   }
 }
 
-/** A term lasts until its signal aborts. After that, its lock is kept until its task and the calls that joined it end. */
+/**
+ * A term lasts until its signal aborts. After that, its lock is kept until its task and the calls that joined it end.
+ */
 type TermState =
   | { readonly phase: 'leading' }
   | {
@@ -203,7 +204,8 @@ export class Term {
   }
 
   /**
-   * Aborts the term's signal, but keeps its lock until its task ends. The first reason counts; a later loss is still recorded.
+   * Aborts the term's signal, but keeps its lock until its task ends. The first reason counts; a later loss is still
+   * recorded.
    */
   end(reason: ResignReason, cause?: unknown): void {
     const now = this.clock.now();
@@ -221,7 +223,9 @@ export class Term {
     }
   }
 
-  /** Runs the task. Resolves to its failure, unless the term had already ended, when a failure isn't the task's fault. */
+  /**
+   * Runs the task. Resolves to its failure, unless the term had already ended, when a failure isn't the task's fault.
+   */
   async run(task: LeaderTask): Promise<{ readonly error: unknown } | undefined> {
     const { key, fencingToken } = this.lock;
     const { signal } = this.#controller;

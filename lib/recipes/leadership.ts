@@ -48,7 +48,8 @@ export interface CampaignState {
   /** Whether this process currently leads. */
   readonly isLeading: boolean;
   /**
-   * How long anything from a term has kept running after its loss, or after its task ended or failed, in ms. 0 if nothing has.
+   * How long anything from a term has kept running after its loss, or after its task ended or failed, in ms. 0 if
+   * nothing has.
    */
   readonly overdue: number;
 }

@@ -17,8 +17,8 @@ import type { MissingRunOptions } from './jobs/missing-runs.js';
 /** How often a job may run. */
 export interface RunOnceOptions {
   /**
-   * The shortest time between two runs, in ms. Processes start a job at slightly different times. The key stays locked for this
-   * time, so an instance with a slow clock skips the run. At most 24.8 days. With 0, a job can run twice. Row,
+   * The shortest time between two runs, in ms. Processes start a job at slightly different times. The key stays locked
+   * for this time, so an instance with a slow clock skips the run. At most 24.8 days. With 0, a job can run twice. Row,
    * advisory, and ZooKeeper locks support only 0.
    */
   minHold: Duration;
@@ -34,11 +34,13 @@ export interface RunOnceOptions {
 /** How a `@Cron` method runs. Only one process starts each tick (a time at which the method is due). */
 export interface RunTicksOptions {
   /**
-   * The maximum age, in ms, at which a tick that no process has started is made up for. 1 s to 24.8 days. Default: missed ticks are not made up for.
+   * The maximum age, in ms, at which a tick that no process has started is made up for. 1 s to 24.8 days. Default:
+   * missed ticks are not made up for.
    */
   catchUp?: Duration | undefined;
   /**
-   * How many times a run is restarted after its process crashes or loses its lock: a whole number from 0 to 100. Default
+   * How many times a run is restarted after its process crashes or loses its lock: a whole number from 0 to 100.
+   * Default
    * 0. A failed task is not repeated.
    */
   afterCrash?: number | undefined;
@@ -59,8 +61,7 @@ export interface RunDueOptions {
   /**
    * When the run was due. All processes must pass the same time, so take it from the scheduler, not from the clock. The
    * job runs unless a process has already started a run of this key for this or a later time. It does not run if the
-   * time
-   * is more than 1 minute ahead of the server's.
+   * time is more than 1 minute ahead of the server's.
    */
   due: Date;
   /**
@@ -118,7 +119,8 @@ export function readRunOptions(options: object): {
 }
 
 /**
- * Runs `task` in the process that gets the lock, or that is the first to start the run for `due`. Other processes don't run it.
+ * Runs `task` in the process that gets the lock, or that is the first to start the run for `due`. Other processes don't
+ * run it.
  *
  * @throws what `task` throws, and every lock error except busy
  */

@@ -50,7 +50,8 @@ export interface LockServiceStubOptions {
 }
 
 /**
- * A lock request, with all options that apply to it, including its class's options and the defaults. All times are in ms.
+ * A lock request, with all options that apply to it, including its class's options and the defaults. All times are in
+ * ms.
  */
 export interface StubCall {
   /** Sorted, without repetition. */
@@ -72,8 +73,8 @@ export interface StubCall {
 }
 
 /**
- * Provides a `LockService` for unit tests: the real service and core, with locks that a call gets as soon as no other call of the
- * test holds them. Time stands still for these locks, so leases never expire and no wait times out.
+ * Provides a `LockService` for unit tests: the real service and core, with locks that a call gets as soon as no other
+ * call of the test holds them. Time stands still for these locks, so leases never expire and no wait times out.
  *
  * @example
  * ```ts
@@ -312,7 +313,10 @@ class OpenStore extends MemoryStore {
   }
 }
 
-/** Every run is the first, unless its key is busy, which means that another process has run it. Runs are never too early. */
+/**
+ * Every run is the first, unless its key is busy, which means that another process has run it. Runs are never too
+ * early.
+ */
 function stubRecords(busy: ReadonlySet<string>): RecordStore {
   const stored = (value: string | null) => Promise.resolve({ value, serverTime: LAST_TIME });
   return {

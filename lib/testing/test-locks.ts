@@ -23,7 +23,8 @@ const OPTIONS = { detectDeadlocks: flag().or(false) } satisfies OptionTable<Test
 /**
  * The locks of an application under test, and ways for the test to disrupt them. They are real locks from the real
  * core, kept in this process's memory. Each provider of the application keeps its name and capabilities, so a test
- * refuses what production refuses. Time stands still: no wait, lease, or `minHold` ends until `clock.advance()` is called.
+ * refuses what production refuses. Time stands still: no wait, lease, or `minHold` ends until `clock.advance()` is
+ * called.
  *
  * Features that only one backend has, such as a row lock's transaction, are missing.
  */
@@ -56,7 +57,11 @@ export class TestLocks {
     inject: [MODULE_OPTIONS_TOKEN],
   };
 
-  /** Takes the key as another process would, and keeps it until `free()` is called. @throws AssertionError if it is held */
+  /**
+   * Takes the key as another process would, and keeps it until `free()` is called.
+   *
+   * @throws AssertionError if it is held
+   */
   async busy(key: string, provider?: string): Promise<void> {
     const lock = await this.#started(this.#rival).tryAcquire(key, { provider });
     if (!lock && this.#others.has(`${this.#nameOf(provider)}:${key}`)) {

@@ -9,8 +9,8 @@ const PAYMENT_TAKES = 20;
 const LAST_WRITES = 6;
 
 /**
- * A flash sale to watch: the same orders go to the endpoint with a lock and to the one without, in parallel. The page shows the responses, and
- * the library's events as reported by the shop's processes.
+ * A flash sale to watch: the same orders go to the endpoint with a lock and to the one without, in parallel. The page
+ * shows the responses, and the library's events as reported by the shop's processes.
  */
 export class LiveSale {
   #shops;

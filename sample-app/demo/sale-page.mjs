@@ -41,7 +41,8 @@ export async function serveSalePage(shops, provider) {
     'POST /freeze': (response) => response.writeHead(sale.freeze() ? 202 : 409).end(),
   };
   const server = createServer(({ method, url, headers }, response) => {
-    // Otherwise, another website in the same browser could press the buttons, or read the events through its own host name.
+    // Otherwise, another website in the same browser could press the buttons, or read the events through its own host
+    // name.
     const isOwn = [undefined, `http://${headers.host}`].includes(headers.origin);
     if (!isOwn || headers.host !== `127.0.0.1:${server.address().port}`) return response.writeHead(403).end();
     const [file, type] = FILES[method === 'GET' ? url : ''] ?? [];

@@ -119,8 +119,8 @@ console.log(
 );
 if (options.once || !kept) await end(kept ? 0 : 1);
 
-// For the page, the lease must be short enough to watch it end. With a single process, stopping it would stop all callers, so the page freezes a
-// task instead, whose lock `maxHold` ends.
+// For the page, the lease must be short enough to watch it end. With a single process, stopping it would stop all
+// callers, so the page freezes a task instead, whose lock `maxHold` ends.
 await Promise.all(shops.map(({ stop }) => stop()));
 Object.assign(environment, { SHOP_LEASE: '2s', ...(instances === 1 && { SHOP_MAX_HOLD: '2s' }) });
 shops = await startShops();

@@ -1,5 +1,5 @@
-// node sample-app/pictures/dashboard.mjs runs two processes on one Redis, which it freezes for a while, and draws the panels of
-// docs/monitoring/grafana-dashboard.json for that run into docs/images/dashboard.svg.
+// node sample-app/pictures/dashboard.mjs runs two processes on one Redis, which it freezes for a while, and draws the
+// panels of docs/monitoring/grafana-dashboard.json for that run into docs/images/dashboard.svg.
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';

@@ -13,8 +13,9 @@ interface EarlyWaiter {
 }
 
 /**
- * Acquires several keys in order. Together with the request for a key, it sends requests for the following keys, each of which takes effect only if the
- * one before it is granted. A backend that applies this rule grants all of them in one round trip.
+ * Acquires several keys in order. Together with the request for a key, it sends requests for the following keys, each
+ * of which takes effect only if the one before it is granted. A backend that applies this rule grants all of them in
+ * one round trip.
  *
  * A key is requested early only if no caller in this process holds it or waits for it. An early waiter is not reported
  * before its turn. If the previous key isn't granted, the early request has no effect and leaves no queue entry; the

@@ -21,14 +21,14 @@ const MAX_WAITERS = 10_000;
 const BUSY: Refusal = { why: 'busy' };
 
 /**
- * The callers in this process that are waiting for one key and hold the same number of other keys. Decides who enters, and when to send a request.
+ * The callers in this process that are waiting for one key and hold the same number of other keys. Decides who enters,
+ * and when to send a request.
  *
  * At most one request is open at a time, sent on behalf of the oldest caller (the head). The backend grants the lock to
- * the process, and the head enters,
- * together with any readers directly behind it. When a holder releases, the head may enter under the same grant, as a
- * cohort (lock cohorting: Dice, Marathe, and Shavit, PPoPP 2012). Otherwise, the next request is sent along with the
- * release: before it if the backend has a queue, so that the
- * release sees all waiting processes, and after it if the backend is polled.
+ * the process, and the head enters, together with any readers directly behind it. When a holder releases, the head may
+ * enter under the same grant, as a cohort (lock cohorting: Dice, Marathe, and Shavit, PPoPP 2012). Otherwise, the next
+ * request is sent along with the release: before it if the backend has a queue, so that the release sees all waiting
+ * processes, and after it if the backend is polled.
  *
  * A request is repeated while its outcome is unknown. Once a release has been sent for an id, the id is retired, and a
  * grant that arrives later is released. A grant that expired before it arrived is also released, and the head sends
@@ -111,8 +111,8 @@ export class KeyQueue {
   }
 
   /**
-   * Adds a waiter before its turn to an empty queue. Its request takes effect only if `after` is granted. Until {@link onTurn}, the waiter has no timer
-   * and is not reported.
+   * Adds a waiter before its turn to an empty queue. Its request takes effect only if `after` is granted. Until
+   * {@link onTurn}, the waiter has no timer and is not reported.
    */
   addBehind(after: KeyRequest, waiter: Waiter): void {
     this.#waiters.add(waiter);
@@ -231,7 +231,9 @@ export class KeyQueue {
 
   // Grants end.
 
-  /** Ends a hold. Resolves to the return value of `answer`, which is called in the tick in which the outcome arrives. */
+  /**
+   * Ends a hold. Resolves to the return value of `answer`, which is called in the tick in which the outcome arrives.
+   */
   release<R>(holder: Holder, failed: boolean, now: number, answer: OnReleased<R>): Promise<R> {
     const { grant } = holder;
     if (grant.remove(holder) > 0) return Promise.resolve(answer('released'));
@@ -247,7 +249,8 @@ export class KeyQueue {
   /** Ends grants as lost. */
   lose(grants: readonly HeldGrant[], reason: LossReason, cause?: unknown): void {
     const lost = grants.flatMap(({ holders }) => holders);
-    // Before any listener runs, mark all holders as lost and send the releases: a listener may release another reader or request the key again.
+    // Before any listener runs, mark all holders as lost and send the releases: a listener may release another reader
+    // or request the key again.
     for (const grant of grants) grant.end();
     for (const holder of lost) holder.lose(reason, cause);
     const now = this.core.clock.now();
@@ -255,7 +258,10 @@ export class KeyQueue {
     for (const holder of lost) holder.onLost();
   }
 
-  /** Ends expired grants, all together because there may be thousands. This runs the user's listeners, which may change anything. */
+  /**
+   * Ends expired grants, all together because there may be thousands. This runs the user's listeners, which may change
+   * anything.
+   */
   expireHeld(): void {
     if (this.#held.size === 0) return;
     const now = this.core.clock.now();
@@ -286,7 +292,10 @@ export class KeyQueue {
     this.#requestForHead();
   }
 
-  /** Requests the key for the oldest waiter, unless this process holds it exclusively. First refuses late waiters that it can't serve. */
+  /**
+   * Requests the key for the oldest waiter, unless this process holds it exclusively. First refuses late waiters that
+   * it can't serve.
+   */
   #requestForHead(): void {
     this.#refuseBlockedHeads();
     const head = this.#waiters.head;
@@ -318,7 +327,10 @@ export class KeyQueue {
     return (this.#request = new KeyRequest(head, this));
   }
 
-  /** Requests the key for the oldest waiter right after the release, or after a pause if other processes should get a turn. */
+  /**
+   * Requests the key for the oldest waiter right after the release, or after a pause if other processes should get a
+   * turn.
+   */
   #advanceAfterRelease(now: number): void {
     const head = this.#waiters.head;
     if (head === undefined) this.#turn.end();

@@ -6,20 +6,24 @@ import type { Waiter } from './waiter.js';
 /** One provider's queues in this process: one per key with a holder or a waiter. */
 export class KeyQueues {
   /**
-   * Queues by key, in one table for each number of other keys that a caller holds. If each lock takes a connection from a pool, the head of a queue
-   * may be waiting for a connection. A caller that already holds keys must not queue behind it, or it would wait for its own connection.
+   * Queues by key, in one table for each number of other keys that a caller holds. If each lock takes a connection from
+   * a pool, the head of a queue may be waiting for a connection. A caller that already holds keys must not queue behind
+   * it, or it would wait for its own connection.
    *
    * `Map` hashes with a per-process seed, so users who choose keys cannot provoke collisions.
    */
   readonly #tables: Map<string, KeyQueue>[] = [];
   /**
-   * The queue that most recently became empty. It's kept until another one becomes empty, because emptying a `Map` after each lock makes it reallocate.
+   * The queue that most recently became empty. It's kept until another one becomes empty, because emptying a `Map`
+   * after each lock makes it reallocate.
    */
   #idle: KeyQueue | undefined;
 
   constructor(private readonly core: ProviderCore) {}
 
-  /** Returns a key's queue for a caller that holds `otherKeysHeld` other keys, after releasing the key's expired grants. */
+  /**
+   * Returns a key's queue for a caller that holds `otherKeysHeld` other keys, after releasing the key's expired grants.
+   */
   of(key: string, otherKeysHeld: number): KeyQueue {
     const queues = this.#tables[otherKeysHeld] ?? this.#tableOf(otherKeysHeld);
     this.core.memberRequests?.expire();

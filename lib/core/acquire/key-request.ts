@@ -42,7 +42,10 @@ export class KeyRequest implements AcquireRequest {
   #wasPassed = false;
   /** Whether a command may have reached the server. */
   #mayHaveArrived = false;
-  /** The request for the previous key: this request takes effect only if that one is granted. Undefined once a response has arrived. */
+  /**
+   * The request for the previous key: this request takes effect only if that one is granted. Undefined once a response
+   * has arrived.
+   */
   #after: KeyRequest | undefined;
   /** Whether the server took the lock away before the grant arrived. */
   #isRevoked = false;
@@ -266,7 +269,8 @@ export class KeyRequest implements AcquireRequest {
     } else if (
       !this.#isRevoked &&
       now < answer.validUntil &&
-      // The monotonic clock stops while the machine is suspended, so a grant that spans a suspension may be older than it seems.
+      // The monotonic clock stops while the machine is suspended, so a grant that spans a suspension may be older than
+      // it seems.
       suspension.observeGrant(now) === sent.suspensions
     ) {
       reachability.answered();

@@ -22,7 +22,10 @@ const NONE: readonly Holder[] = [];
 /** Options that apply to a single call. The rest belong to a {@link LockPlan}, which many calls share. */
 export type CallOptions = Pick<LockOptions, 'signal' | 'within'>;
 
-/** Acquires the keys of one lock for one owner, all or nothing: re-enters locks that were passed explicitly, and acquires the other keys. */
+/**
+ * Acquires the keys of one lock for one owner, all or nothing: re-enters locks that were passed explicitly, and
+ * acquires the other keys.
+ */
 export class LockAcquirer {
   constructor(
     /** The owner of these locks. One application never re-enters another's locks. */
@@ -140,7 +143,8 @@ export class LockAcquirer {
 
   /**
    * Verifies with the backend that all keys are still held, if the machine may have been suspended during the wait for
-   * the last key or since a re-entered key was granted. Repeats the check if the process may have been suspended in the meantime.
+   * the last key or since a re-entered key was granted. Repeats the check if the process may have been suspended in the
+   * meantime.
    */
   async #verify(holds: readonly Holder[]): Promise<void> {
     for (;;) {
@@ -181,7 +185,11 @@ export class LockAcquirer {
     return within === undefined || outer.includes(within) ? outer : [within, ...outer];
   }
 
-  /** The lock that the caller passed as `within`. @throws LockConfigError if it cannot be re-entered, LockLostError if it has ended */
+  /**
+   * The lock that the caller passed as `within`.
+   *
+   * @throws LockConfigError if it cannot be re-entered, LockLostError if it has ended
+   */
   #usable(within: Lock, keys: readonly string[], { core, origin }: LockPlan): GrantedLock {
     const subject = { key: keys[0] ?? '', provider: core.name, method: origin.method };
     if (!(within instanceof GrantedLock) || within.owner !== this.owner) {

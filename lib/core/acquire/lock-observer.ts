@@ -34,7 +34,8 @@ export type Traced = <T>(
 ) => Promise<T>;
 
 /**
- * Reports what happens to one provider's callers, as events, traces, and logs, and as errors to callers that leave without the lock.
+ * Reports what happens to one provider's callers, as events, traces, and logs, and as errors to callers that leave
+ * without the lock.
  *
  * The core never waits for an observer. Only {@link nests} and {@link left} affect a caller.
  */

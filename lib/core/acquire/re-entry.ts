@@ -17,7 +17,8 @@ export interface HeldAlready {
 }
 
 /**
- * Searches the caller's `outer` locks for `key`, innermost first. Work that outlives its lock, such as a timer, acquires the key like any other caller.
+ * Searches the caller's `outer` locks for `key`, innermost first. Work that outlives its lock, such as a timer,
+ * acquires the key like any other caller.
  *
  * @param mayEnter whether the caller may re-enter a lock
  */

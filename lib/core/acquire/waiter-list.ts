@@ -1,6 +1,8 @@
 import type { Waiter } from './waiter.js';
 
-/** The waiters of one queue, oldest first. It's a linked list because any of thousands of waiters can leave at any time. */
+/**
+ * The waiters of one queue, oldest first. It's a linked list because any of thousands of waiters can leave at any time.
+ */
 export class WaiterList {
   head: Waiter | undefined;
   #tail: Waiter | undefined;

@@ -16,7 +16,10 @@ import type { LockSettings } from '../plan/lock-settings.js';
 export interface HeldWhileWaiting {
   /** The locks around the call. While one of them is held, a drain waits instead of dismissing the waiter. */
   readonly outer: readonly GrantedLock[];
-  /** The holder of the same key in the caller's async context, if that lock was not passed explicitly. The caller may be waiting for itself. */
+  /**
+   * The holder of the same key in the caller's async context, if that lock was not passed explicitly. The caller may be
+   * waiting for itself.
+   */
   readonly around: Holder | undefined;
   /** The keys already acquired for the same lock. */
   readonly acquired: readonly Holder[];
@@ -27,7 +30,8 @@ export interface HeldWhileWaiting {
  * The holder must not refer to the waiter, because a waiter retains the async context of the previous
  * lock. The backend knows nothing about waiters.
  *
- * A waiter is late if its deadline has passed; with `wait: 0` it is late from the start. A late waiter waits only for the pending response.
+ * A waiter is late if its deadline has passed; with `wait: 0` it is late from the start. A late waiter waits only for
+ * the pending response.
  */
 export class Waiter {
   // The waiter's queue position. Only `WaiterList` writes these fields, except for the initial `isLate`.
@@ -127,7 +131,10 @@ export class Waiter {
     this.dismiss(this.signal?.reason);
   }
 
-  /** Reports that the waiter is waiting in the queue or at the backend, for the lock or for whatever `instead` specifies. */
+  /**
+   * Reports that the waiter is waiting in the queue or at the backend, for the lock or for whatever `instead`
+   * specifies.
+   */
   waits(instead?: LockError): void {
     if (!this.isLate) this.plan.core.observer.waits(this, instead);
   }
@@ -157,7 +164,8 @@ export class Waiter {
       this.#timer = undefined;
       this.queue.onTime(this);
     };
-    // Keeps the process alive because a caller awaits the outcome. Nothing else may do so, for example, if this process holds the lock itself.
+    // Keeps the process alive because a caller awaits the outcome. Nothing else may do so, for example, if this process
+    // holds the lock itself.
     this.#timer = clock.setTimer(wake, Math.max(0, Math.ceil(time - clock.now())), true);
   }
 

@@ -3,13 +3,14 @@ import { safeCause } from '../../api/cause.js';
 import type { Clock } from '../../api/clock.js';
 import type { LockLogger } from '../../api/logger.js';
 
-// A backend that is partly down, such as a Redis Cluster missing one of its masters, may fail one call and respond to the next.
+// A backend that is partly down, such as a Redis Cluster missing one of its masters, may fail one call and respond to
+// the next.
 const MAX_LOGGED = 3;
 const LOGGED_WITHIN_MS = 60_000;
 
 /**
- * Whether a provider's backend is responding, as far as this process knows. Logs the start and end of each outage, but at most three outages per
- * minute.
+ * Whether a provider's backend is responding, as far as this process knows. Logs the start and end of each outage, but
+ * at most three outages per minute.
  */
 export class Reachability {
   #downSince: number | undefined;

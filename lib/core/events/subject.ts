@@ -13,13 +13,17 @@ export function placeOf({ key, method }: Pick<LockEvent, 'key' | 'method'>): str
   return `"${abbreviate(key)}"${method === null ? '' : ` of ${method}`}`;
 }
 
-/** The part of a key before the first `:`, such as `order` for `order:42`. It replaces the template for keys without one. */
+/**
+ * The part of a key before the first `:`, such as `order` for `order:42`. It replaces the template for keys without
+ * one.
+ */
 export function familyOf(key: string): string {
   const end = key.indexOf(':');
   return end === -1 ? key : key.slice(0, end);
 }
 
-// Keys can be up to 4,096 bytes long. A message shows enough to recognize the key; the error's `key` contains it in full.
+// Keys can be up to 4,096 bytes long. A message shows enough to recognize the key; the error's `key` contains it in
+// full.
 function abbreviate(key: string): string {
   return key.length <= 100 ? key : `${key.slice(0, 100)}…`;
 }

@@ -1,6 +1,7 @@
 import type { Grant } from '../../api/lock-provider.js';
 
-// A cohort accepts callers only for this long. If tasks take longer, the round trip hardly matters, so processes should take turns.
+// A cohort accepts callers only for this long. If tasks take longer, the round trip hardly matters, so processes should
+// take turns.
 const COHORT_MS = 10;
 
 /**

@@ -28,7 +28,10 @@ const NO_LOCKS: LockContext = { locks: NONE, reenterable: NONE };
 // Use run() only: before Node 24, enterWith() leaks into the caller (nodejs/node#45848).
 const contexts = new AsyncLocalStorage<LockContext>();
 
-/** The open locks around the caller, innermost first. With `owner`, only that owner's. A lost lock stays open until its task ends. */
+/**
+ * The open locks around the caller, innermost first. With `owner`, only that owner's. A lost lock stays open until its
+ * task ends.
+ */
 export function surroundingLocks(owner?: object): readonly GrantedLock[] {
   return openOf((contexts.getStore() ?? NO_LOCKS).locks, owner);
 }
@@ -59,7 +62,10 @@ export class GrantedLock implements Lock {
   #isOpen = true;
   /** Whether a task of {@link run} has failed. */
   #hasTaskFailed = false;
-  /** Set only while the release is in flight: a promise retains the async context that created it, and with it the previous lock. */
+  /**
+   * Set only while the release is in flight: a promise retains the async context that created it, and with it the
+   * previous lock.
+   */
   #ending: Promise<ReleaseResult> | undefined;
   #result: ReleaseResult | undefined;
   /** Registered with each hold while there are {@link #listeners}. */
@@ -248,7 +254,10 @@ export class GrantedLock implements Lock {
     return `Lock ${inspect(this.toJSON(), options)}`;
   }
 
-  /** Closes this entry and, in reverse order, releases holds with no remaining entries. `failed`: whether the task failed. */
+  /**
+   * Closes this entry and, in reverse order, releases holds with no remaining entries. `failed`: whether the task
+   * failed.
+   */
   releaseAfterTask(failed: boolean): Promise<ReleaseResult> {
     if (this.#onLost) for (const hold of this.holds) hold.forget(this.#onLost);
     // A listener may call release() again while the first call is still starting.

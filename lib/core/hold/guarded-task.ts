@@ -14,8 +14,9 @@ export type OnLoss<T> = LossPolicy | ((error: LockLostError) => T | PromiseLike<
 type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 
 /**
- * Runs `task` under a lock, then releases the lock. Doesn't start the task if the lock is already lost. Passes on the task's value or error,
- * unless the lock was lost in the meantime and `onLost` is not `ignore`. A failed release never overrides the task's outcome.
+ * Runs `task` under a lock, then releases the lock. Doesn't start the task if the lock is already lost. Passes on the
+ * task's value or error, unless the lock was lost in the meantime and `onLost` is not `ignore`. A failed release never
+ * overrides the task's outcome.
  *
  * @param check throws if the task must not return this value; the task then counts as failed
  */
@@ -55,7 +56,8 @@ export function endGuarded<T>(lock: GrantedLock, outcome: Outcome<T>, onLost: On
 
 function startRelease(lock: GrantedLock, { status }: Outcome<unknown>): StartedRelease {
   const released = lock.releaseAfterTask(status === 'rejected');
-  // Read this in the same tick, because a later loss of the outer lock doesn't affect this task. The release has just checked the clock.
+  // Read this in the same tick, because a later loss of the outer lock doesn't affect this task. The release has just
+  // checked the clock.
   const lost = lock.knownLoss;
   return { lost, released: lock.releasePolicy === 'confirmed' ? released : undefined };
 }

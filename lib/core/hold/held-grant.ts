@@ -11,9 +11,11 @@ import { HeldLease } from './held-lease.js';
 import type { Holder } from './holder.js';
 
 /**
- * A grant from the backend to this process, for one holder at a time or several readers together. It ends when it is released or lost.
+ * A grant from the backend to this process, for one holder at a time or several readers together. It ends when it is
+ * released or lost.
  *
- * Queries check the clock but don't change anything. Before each user query, {@link expire} ends the grant if its lease has expired.
+ * Queries check the clock but don't change anything. Before each user query, {@link expire} ends the grant if its lease
+ * has expired.
  */
 export class HeldGrant implements DenseSetItem {
   slot = -1;
@@ -27,7 +29,10 @@ export class HeldGrant implements DenseSetItem {
   /** A lower bound on when the first holder reaches its `maxHold`; holders that have left still count. */
   #firstEnd: number | undefined;
   #unanswered: Promise<unknown> | undefined;
-  /** Whether a user got a lock under this grant. Until one does, the call may still fail on another key without running a task. */
+  /**
+   * Whether a user got a lock under this grant. Until one does, the call may still fail on another key without running
+   * a task.
+   */
   #isUsed = false;
 
   /** @param suspensions how many machine suspensions were known when the request was sent */
@@ -67,13 +72,19 @@ export class HeldGrant implements DenseSetItem {
     return this.#holders.size === 0 && this.#cohort?.isHandedOff !== true;
   }
 
-  /** The time until which a release at `now` retains the key (`minHold`), or 0 to free it. An unused grant is always freed. */
+  /**
+   * The time until which a release at `now` retains the key (`minHold`), or 0 to free it. An unused grant is always
+   * freed.
+   */
   keepUntil(now: number): number {
     const { minHold } = this.request;
     return minHold === 0 || !this.#isUsed ? 0 : retainedUntil(this.grantedAt, minHold, now);
   }
 
-  /** Settles when the renewals in flight have been answered. Undefined if none is, or if the backend executes them in order. */
+  /**
+   * Settles when the renewals in flight have been answered. Undefined if none is, or if the backend executes them in
+   * order.
+   */
   get unanswered(): Promise<unknown> | undefined {
     return this.#unanswered;
   }
@@ -103,7 +114,9 @@ export class HeldGrant implements DenseSetItem {
     return this.lease.isVerified(this.queue.core.suspension.observe());
   }
 
-  /** Whether the lock may be handed off to the caller with this arrival number. Called when the current holder releases. */
+  /**
+   * Whether the lock may be handed off to the caller with this arrival number. Called when the current holder releases.
+   */
   mayServe(arrival: number, now: number): boolean {
     const { mode, minHold } = this.request;
     return (
@@ -156,7 +169,8 @@ export class HeldGrant implements DenseSetItem {
   }
 
   /**
-   * Renews the lease now. Resolves to `unknown` if the backend doesn't respond. If the response arrives after the deadline, the grant is lost.
+   * Renews the lease now. Resolves to `unknown` if the backend doesn't respond. If the response arrives after the
+   * deadline, the grant is lost.
    *
    * @param suspensions how many machine suspensions are known
    */

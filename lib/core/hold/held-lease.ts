@@ -1,8 +1,8 @@
 import type { Grant } from '../../api/lock-provider.js';
 import { validUntil } from '../toolkit/validity.js';
 
-// An unanswered renewal is retried after a tenth of the lease or one second, whichever is shorter: soon enough to survive a
-// backend restart within the lease, but not so often as to flood a backend that is down.
+// An unanswered renewal is retried after a tenth of the lease or one second, whichever is shorter: soon enough to
+// survive a backend restart within the lease, but not so often as to flood a backend that is down.
 const RETRY_FRACTION = 0.1;
 const MAX_RETRY_MS = 1_000;
 // A renewal due within half the retry interval is sent early, together with those due now. The watchdog scans all
@@ -13,8 +13,8 @@ const BATCH_WINDOW = 0.5;
  * A grant's lease: how long this process definitely holds the lock, when to renew it, and for how long.
  *
  * Renewals can overlap, and their responses can be lost, late, or out of order. A shorter lease may take effect as soon
- * as it is sent, so it counts from
- * that moment. Acknowledgments of renewals sent before one that shortened the lease or was acknowledged are ignored.
+ * as it is sent, so it counts from that moment. Acknowledgments of renewals sent before one that shortened the lease or
+ * was acknowledged are ignored.
  */
 export class HeldLease {
   #validUntil: number;
@@ -61,7 +61,10 @@ export class HeldLease {
     return this.#renewAt - this.#retryAfter * BATCH_WINDOW <= now;
   }
 
-  /** Whether the machine has stayed awake since the last acknowledged command was sent. `suspensions`: how many suspensions are known now. */
+  /**
+   * Whether the machine has stayed awake since the last acknowledged command was sent. `suspensions`: how many
+   * suspensions are known now.
+   */
   isVerified(suspensions: number): boolean {
     return suspensions === this.#suspensions;
   }
@@ -76,7 +79,9 @@ export class HeldLease {
     this.#renewAt = -Infinity;
   }
 
-  /** Notes that a renewal is sent at `now`, and schedules a retry. Returns the number to pass to {@link acknowledged}. */
+  /**
+   * Notes that a renewal is sent at `now`, and schedules a retry. Returns the number to pass to {@link acknowledged}.
+   */
   beginRenewal(now: number): number {
     this.#renewals += 1;
     if (this.#length < this.#lengthSent) {
@@ -100,7 +105,8 @@ export class HeldLease {
   }
 
   // A lease is renewed after a third of its length, so two renewals may fail before the deadline (as in Redisson and
-  // DistributedLock). The time is computed back from the deadline, which counts from when the acknowledged command was sent.
+  // DistributedLock). The time is computed back from the deadline, which counts from when the acknowledged command was
+  // sent.
   #nextRenewal(): number {
     return this.#validUntil - (this.#length * 2) / 3;
   }

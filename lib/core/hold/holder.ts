@@ -19,12 +19,12 @@ interface MaxHold {
 export type LossListener = (error: LockLostError) => void;
 
 /**
- * One key that one owner holds under a grant, shared by a lock and its nested entries. The backend knows nothing about holders.
+ * One key that one owner holds under a grant, shared by a lock and its nested entries. The backend knows nothing about
+ * holders.
  *
  * Validity is computed from the clock. The watchdog's timer just reports a loss sooner. If the event loop was blocked,
  * the timer fires late, but {@link expire} runs before each user query and finds the loss. A lost holder never becomes
- * valid
- * again.
+ * valid again.
  */
 export class Holder {
   /** The observer's notes. */
@@ -129,7 +129,11 @@ export class Holder {
     this.plan.core.watchdog.reschedule(this.grant);
   }
 
-  /** Extends the lease to `lease` ms, now and in later renewals. @throws LockLostError; LockUnavailableError if there is no response */
+  /**
+   * Extends the lease to `lease` ms, now and in later renewals.
+   *
+   * @throws LockLostError; LockUnavailableError if there is no response
+   */
   async extend(lease: number): Promise<void> {
     const { grant, subject } = this;
     const { clock, watchdog } = this.plan.core;
@@ -165,7 +169,8 @@ export class Holder {
       return;
     }
     this.lose('max-hold');
-    // The task may still be running, so the lock is not handed off to another caller under this grant. Other holders keep the lock.
+    // The task may still be running, so the lock is not handed off to another caller under this grant. Other holders
+    // keep the lock.
     this.grant.endCohort();
     void this.grant.queue.release(this, true, now, identity);
     this.onLost();
@@ -190,7 +195,8 @@ export class Holder {
   }
 
   /**
-   * Ends one entry; the last one also ends the hold. Resolves to the return value of `answer`, which is called in the tick in which the result arrives.
+   * Ends one entry; the last one also ends the hold. Resolves to the return value of `answer`, which is called in the
+   * tick in which the result arrives.
    *
    * @param failed whether the task failed. If the first entry's did, a row lock's transaction is rolled back
    * @param lock the lock of this entry, if the user already has one
@@ -203,7 +209,8 @@ export class Holder {
     if (!this.#isHolding) return Promise.resolve(answer('lost'));
     if (this.#entries > 0) {
       if (lock === this.#acquiredBy) this.#hasFirstFailed = failed;
-      // After a failure, nested calls often keep running, such as other branches of a Promise.all or a handler whose request timed out.
+      // After a failure, nested calls often keep running, such as other branches of a Promise.all or a handler whose
+      // request timed out.
       if (lock === this.#acquiredBy && !failed) observer.ended(this, 'nested');
       return Promise.resolve(answer('nested'));
     }

@@ -21,7 +21,9 @@ export function lostError(
   });
 }
 
-/** The error for a key lost while the same call was waiting for another. The call gets the error once that wait ends. */
+/**
+ * The error for a key lost while the same call was waiting for another. The call gets the error once that wait ends.
+ */
 export function lostDuringWait(loss: LockLostError, awaitedKey: string): LockLostError {
   const { message, key, provider, reason, cause } = loss;
   const words = `${message} The call was waiting for "${awaitedKey}" at that time.`;

@@ -43,10 +43,11 @@ interface PendingRelease {
 /**
  * Sends releases, and retries unanswered ones until nothing is left to release.
  *
- * When the backend recovers, each pending release's countdown restarts: a command sent before an outage may be executed after it, however
- * long the outage lasted.
+ * When the backend recovers, each pending release's countdown restarts: a command sent before an outage may be executed
+ * after it, however long the outage lasted.
  *
- * One timer serves all pending releases. An outage leaves one release per caller, and retrying each one separately used a third of a core.
+ * One timer serves all pending releases. An outage leaves one release per caller, and retrying each one separately used
+ * a third of a core.
  */
 export class Releases {
   /** Requests and releases in flight, and pending releases. {@link close} waits for them. */
@@ -65,8 +66,9 @@ export class Releases {
   ) {}
 
   /**
-   * Releases a lock, and resolves to the return value of `answer`. If the backend doesn't respond, the outcome is `unknown`, and the release is retried
-   * in the background until the backend responds, or until `lasting` ms have passed and nothing is left to release.
+   * Releases a lock, and resolves to the return value of `answer`. If the backend doesn't respond, the outcome is
+   * `unknown`, and the release is retried in the background until the backend responds, or until `lasting` ms have
+   * passed and nothing is left to release.
    */
   send<R>(
     request: AcquireRequest,
@@ -85,7 +87,8 @@ export class Releases {
   /**
    * Releases a request that no waiter needs anymore, including any grant that it may have received.
    *
-   * @param isSent whether a command may have reached the server. If not, only the backend's local state is released, with no retries
+   * @param isSent whether a command may have reached the server. If not, only the backend's local state is released,
+   * with no retries
    */
   releaseUnused(request: AcquireRequest, isSent: boolean): Promise<ReleaseOutcome> {
     const lasting = isSent ? Math.max(request.lease, request.minHold, MAX_QUEUED_MS) : 0;

@@ -7,8 +7,8 @@ import { detached } from '../toolkit/detached.js';
 import type { SuspensionDetector } from '../toolkit/suspension.js';
 
 /**
- * Renews this application's grants from one provider, and detects losses. One timer serves all grants. Renewals due together are sent in one
- * tick, but each gets its own response.
+ * Renews this application's grants from one provider, and detects losses. One timer serves all grants. Renewals due
+ * together are sent in one tick, but each gets its own response.
  *
  * The watchdog never renews after the deadline: if its timer is late, it reports the loss instead.
  */
@@ -100,7 +100,8 @@ export class Watchdog {
     this.#wakesAt = time;
     // Round up: a timer that fires a fraction of a millisecond early would find nothing due and spin.
     const delay = Math.max(Math.ceil(time - now), 1);
-    // Usually keeps the process alive: during an outage, there may be no open socket to do so, and a leader would exit without an error.
+    // Usually keeps the process alive: during an outage, there may be no open socket to do so, and a leader would exit
+    // without an error.
     this.#timer = this.clock.setTimer(this.#onTime, delay, this.backend.locksEndWithProcess !== true);
   };
 

@@ -95,7 +95,10 @@ export class Contention {
     else this.#addFor(caller, first, last, now);
   }
 
-  /** Whether other callers in this process got the lock during the wait. Readers that enter along with the caller don't count. */
+  /**
+   * Whether other callers in this process got the lock during the wait. Readers that enter along with the caller don't
+   * count.
+   */
   #wasHandedOff({ since, queue: { enteredAt } }: Waiter, now: number): boolean {
     return enteredAt > since && enteredAt < now;
   }

@@ -27,9 +27,9 @@ export interface WaitLink {
  * with one of its own grants. Returns `undefined` if there is no such cycle, even if `start` waits for callers that are
  * in a cycle without it.
  *
- * The search is depth first. All callers that wait for a key in the same mode wait for the same holders, so the search visits each key only once per
- * mode: neither a key on the current path nor one that was already searched can lead to another cycle. It ignores waits
- * later than `start`, because a cycle that includes one has a different victim.
+ * The search is depth first. All callers that wait for a key in the same mode wait for the same holders, so the search
+ * visits each key only once per mode: neither a key on the current path nor one that was already searched can lead to
+ * another cycle. It ignores waits later than `start`, because a cycle that includes one has a different victim.
  *
  * @param linksOf returns a key's holders that are waiting for other keys
  */

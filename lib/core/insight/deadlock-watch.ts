@@ -18,7 +18,9 @@ interface Suspicion {
   beats: readonly number[] | undefined;
 }
 
-/** A wait in this process, shared by all callers that hold the same locks and wait for the same key in the same mode. */
+/**
+ * A wait in this process, shared by all callers that hold the same locks and wait for the same key in the same mode.
+ */
 interface OwnWait {
   readonly name: string;
   readonly key: string;
@@ -51,22 +53,21 @@ const BEATS = 2;
 const MAX_OWN_KEYS = 64;
 
 /**
- * Finds deadlocks (cycles of callers waiting for each other) across all processes that share a provider. Rejects one caller in each cycle.
+ * Finds deadlocks (cycles of callers waiting for each other) across all processes that share a provider. Rejects one
+ * caller in each cycle.
  *
  * Each process publishes one record, listing the waits of its callers that hold other locks, and the grants of those
  * locks. Starting from its own waits, it reads the holders of each key, the records of their processes, then the
  * holders of the keys that those holders wait for, and so on. All processes choose the same victim, the latest wait of
- * the
- * cycle, and only the victim's own process rejects it.
+ * the cycle, and only the victim's own process rejects it.
  *
  * Proof that no caller is rejected without a deadlock: let T be the end of the scan that first saw the cycle. Each wait
  * of the cycle was in a record that was read before T, so before T the wait had started and its owner held the grant.
  * The next scan reads the beat of each process, at a time R after T. Once a process has published BEATS more records,
  * its latest one was composed after R. If that record still has the wait under the same grant, then at T the wait had
- * not
- * ended and the grant was held, because the id of a wait is never reused and a lost grant never comes back. So the
- * whole cycle existed at T. The proof doesn't rely on clocks. If it is unknown whether a record was written, all waits get
- * new ids, so later records prove nothing about earlier scans.
+ * not ended and the grant was held, because the id of a wait is never reused and a lost grant never comes back. So the
+ * whole cycle existed at T. The proof doesn't rely on clocks. If it is unknown whether a record was written, all waits
+ * get new ids, so later records prove nothing about earlier scans.
  */
 export class DeadlockWatch {
   readonly #waits = new Map<string, OwnWait>();
@@ -172,7 +173,8 @@ export class DeadlockWatch {
 
   async #publishAndScan(): Promise<void> {
     if (this.#due().some(({ published }) => published === undefined)) {
-      // New waits can't be published without the server's time. No need to report the failure: outages are reported elsewhere.
+      // New waits can't be published without the server's time. No need to report the failure: outages are reported
+      // elsewhere.
       const since = await this.board.serverTime().catch(() => undefined);
       if (since !== undefined) for (const own of this.#due()) own.published ??= this.#publishedAs(own, since);
     }
@@ -244,7 +246,8 @@ export class DeadlockWatch {
   }
 
   /**
-   * Returns the grants held by a wait's callers, by id, with their keys. Computes them once per owner so they can be compared by identity.
+   * Returns the grants held by a wait's callers, by id, with their keys. Computes them once per owner so they can be
+   * compared by identity.
    */
   #grants(): (own: OwnWait) => ReadonlyMap<string, string> {
     const now = this.clock.now();
@@ -314,7 +317,8 @@ function byPriority(one: OwnWait, other: OwnWait): number {
 }
 
 /**
- * The keys that a waiter's owner holds, by grant id. Excludes limited locks, because one holder's release is enough for a waiter.
+ * The keys that a waiter's owner holds, by grant id. Excludes limited locks, because one holder's release is enough for
+ * a waiter.
  */
 function grantsOfOwner({ heldLocks }: Waiter, provider: string, now: number): ReadonlyMap<string, string> {
   const grants = new Map<string, string>();

@@ -58,7 +58,8 @@ export function lockHolder(
 
 /**
  * Describes the holder to a caller that arrived at `startedAt`. Blaming the last of many holders would be misleading,
- * so the text mentions a holder that arrived after the caller. It also mentions an old observation, because the holder may be gone.
+ * so the text mentions a holder that arrived after the caller. It also mentions an old observation, because the holder
+ * may be gone.
  */
 export function holderInWords(holding: KnownHolding, startedAt: number, now: number): string {
   const { holders, instance, method, since, seenAt } = holding;
@@ -71,8 +72,8 @@ export function holderInWords(holding: KnownHolding, startedAt: number, now: num
   return since === null ? `${name} has it` : `${name} has held it for ${inWords(now - since)}`;
 }
 
-// An observation no older than this counts as current, and a holder that came this soon after the caller may have come before it:
-// its time is an estimate from the server's clock.
+// An observation no older than this counts as current, and a holder that came this soon after the caller may have come
+// before it: its time is an estimate from the server's clock.
 const RECENT_MS = 50;
 
 function inWords(duration: number): string {

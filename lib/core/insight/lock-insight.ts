@@ -38,7 +38,10 @@ interface Notes {
   isTraced?: boolean;
   /** Whether the wait was reported. */
   isReported?: boolean;
-  /** The holder at the start of the wait, or `null` if it was unknown. `undefined` if the caller did not wait for a lock. */
+  /**
+   * The holder at the start of the wait, or `null` if it was unknown. `undefined` if the caller did not wait for a
+   * lock.
+   */
   firstSeen?: Holding | null;
   endTrace?: EndTrace | undefined;
 }

@@ -10,7 +10,9 @@ import { WarnedPlaces } from '../toolkit/warned-places.js';
 interface Nesting {
   readonly held: LockEvent;
   readonly wanted: LockEvent;
-  /** Whether the requested key sorts before the held one. Callers that request keys in ascending order cannot deadlock. */
+  /**
+   * Whether the requested key sorts before the held one. Callers that request keys in ascending order cannot deadlock.
+   */
   readonly descends: boolean;
 }
 
@@ -18,8 +20,9 @@ interface Nesting {
 const MAX_PAIRS = 5_000;
 
 /**
- * Tracks the order in which an application's calls nest each pair of lock names. Logs a warning once both orders of a pair have been seen, before
- * they lead to a deadlock. Cycles of three or more names are found only once callers are waiting in one: see `DeadlockWatch`.
+ * Tracks the order in which an application's calls nest each pair of lock names. Logs a warning once both orders of a
+ * pair have been seen, before they lead to a deadlock. Cycles of three or more names are found only once callers are
+ * waiting in one: see `DeadlockWatch`.
  */
 export class LockOrder {
   readonly #names = new LockNames();
@@ -30,7 +33,10 @@ export class LockOrder {
 
   constructor(private readonly logger: LockLogger) {}
 
-  /** For tests: makes a call in the opposite order fail instead of logging a warning. The nesting is not recorded, so the next such call fails too. */
+  /**
+   * For tests: makes a call in the opposite order fail instead of logging a warning. The nesting is not recorded, so
+   * the next such call fails too.
+   */
   refuseOppositeOrders(): void {
     this.#refuses = true;
   }
@@ -38,13 +44,15 @@ export class LockOrder {
   /**
    * Records that a call requests a lock while holding the `outer` locks.
    *
-   * @throws LockDeadlockError after {@link refuseOppositeOrders}, if another call nested the locks in the opposite order
+   * @throws LockDeadlockError after {@link refuseOppositeOrders}, if another call nested the locks in the opposite
+   * order
    */
   under(outer: readonly GrantedLock[], wanted: LockEvent): void {
     const inner = this.#nameOf(wanted);
     for (const { holds } of outer) {
       let after: string | undefined;
-      // Sorted. For keys with the same name, it's enough to check the largest: a request that sorts before any of them sorts before the largest.
+      // Sorted. For keys with the same name, it's enough to check the largest: a request that sorts before any of them
+      // sorts before the largest.
       for (let index = holds.length - 1; index >= 0; index -= 1) {
         const held = holds[index]?.subject;
         if (!held || isSame(held, wanted)) continue;
@@ -104,8 +112,8 @@ export class LockOrder {
 
 /**
  * The names of locks. A template's name is its text without values or trailing separators, such as `order` for
- * `order:#{order.id}`. A key without a template is named after the part before its first `:`, so `order:42` has the same
- * name.
+ * `order:#{order.id}`. A key without a template is named after the part before its first `:`, so `order:42` has the
+ * same name.
  */
 class LockNames {
   readonly #ofTemplates = new Map<string, readonly { readonly head: string; readonly name: string }[]>();
@@ -152,7 +160,10 @@ function isBelow(one: LockEvent, other: LockEvent): boolean {
   return one.provider === other.provider ? one.key < other.key : one.provider < other.provider;
 }
 
-/** Whether two callers with these nestings can deadlock: at least one nesting must descend, and the callers must exclude each other at both locks. */
+/**
+ * Whether two callers with these nestings can deadlock: at least one nesting must descend, and the callers must exclude
+ * each other at both locks.
+ */
 function mayDeadlock(one: Nesting, other: Nesting): boolean {
   return (one.descends || other.descends) && excludes(one, other) && excludes(other, one);
 }

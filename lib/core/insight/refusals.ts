@@ -33,7 +33,8 @@ export function isSelfWait(error: LockError): boolean {
 }
 
 /**
- * @param holder the lock in the caller's own async context, another holder in this process, or `undefined` for any other holder
+ * @param holder the lock in the caller's own async context, another holder in this process, or `undefined` for any
+ * other holder
  * @param holderInWords `heldBy` as text
  */
 export function busyError(
@@ -97,7 +98,10 @@ export function capacityError(subject: LockEvent, waiting: number): LockCapacity
   );
 }
 
-/** Quotes the failure's message: a backend that reports an error has responded. If there is no message, it hasn't responded. */
+/**
+ * Quotes the failure's message: a backend that reports an error has responded. If there is no message, it hasn't
+ * responded.
+ */
 function reasonOf(cause: unknown): string {
   const words = cause instanceof Error ? cause.message : '';
   if (words === '') return 'the backend did not respond; check that it is up and reachable.';

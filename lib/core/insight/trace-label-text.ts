@@ -15,7 +15,9 @@ export function isMethodName(text: unknown): text is string {
   return typeof text === 'string' && IS_METHOD.test(text);
 }
 
-/** Formats a label as `traceparent method`, with `-` for a span that is not sampled. `undefined` if the label is empty. */
+/**
+ * Formats a label as `traceparent method`, with `-` for a span that is not sampled. `undefined` if the label is empty.
+ */
 export function labelText({ method, traceparent }: HolderLabel): string | undefined {
   const context = traceparent !== null && IS_TRACEPARENT.test(traceparent) ? traceparent : UNSAMPLED;
   if (isMethodName(method)) return `${context} ${method}`;

@@ -17,7 +17,8 @@ interface Pending {
 }
 
 /**
- * The trace labels of long holds. They link a waiting caller's trace to the holder's span, which may be in another process.
+ * The trace labels of long holds. They link a waiting caller's trace to the holder's span, which may be in another
+ * process.
  *
  * Only traced holds get labels, because only traced waits read them. One timer serves them all, and untraced callers
  * cost nothing. Labels are optional: nothing waits for them, and failures to write or read them are ignored.
@@ -34,7 +35,9 @@ export class TraceLabels {
     private readonly clock: Clock,
   ) {}
 
-  /** Labels a hold once it becomes long. `traceparent`: taken from the hold's span, or `null` if the span isn't sampled. */
+  /**
+   * Labels a hold once it becomes long. `traceparent`: taken from the hold's span, or `null` if the span isn't sampled.
+   */
   held(holder: Holder, traceparent: string | null): void {
     // A shared or limited lock may have several holders, and no single holder blocks others.
     if (holder.terms.mode !== 'exclusive' || this.backend.label === undefined) return;

@@ -13,7 +13,10 @@ export interface WaitRecord {
 }
 
 const VERSION = 1;
-/** The maximum length of a record in characters. A process writes two records per second, so it sends at most 64 kB per second. */
+/**
+ * The maximum length of a record in characters. A process writes two records per second, so it sends at most 64 kB per
+ * second.
+ */
 const MAX_LENGTH = 32_000;
 /** The maximum number of grants published per owner. */
 const MAX_GRANTS = 1_000;
@@ -78,7 +81,8 @@ export class WaitRecordWriter {
 /**
  * Parses a process's record.
  *
- * @returns `undefined` if the text is not a valid record: it may come from any client of the server or from another version of this package
+ * @returns `undefined` if the text is not a valid record: it may come from any client of the server or from another
+ * version of this package
  */
 export function readWaitRecord(instanceId: string, text: string): WaitRecord | undefined {
   const value = parsed(text);

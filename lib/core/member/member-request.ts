@@ -115,8 +115,8 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Den
     }
     this.#stage = { phase: 'sent', sentAt: clock.now() };
     // This request isn't added to `releases.inFlight`, because the composite's own attempt is in flight for at least as
-    // long, and its `close` waits for that attempt.
-    // Composite providers request one key at a time, so no backend returns `not-asked`.
+    // long, and its `close` waits for that attempt. Composite providers request one key at a time, so no backend
+    // returns `not-asked`.
     const onAnswer = (answer: Grant | 'busy' | 'not-asked') => this.#onAnswer(answer === 'not-asked' ? 'busy' : answer);
     const onFailure = (error: unknown) => this.#onFailure(error);
     return promised(() => backend.acquire(this)).then(onAnswer, onFailure);
@@ -191,7 +191,8 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Den
     }
     reachability.answered();
     if (answer === 'busy') {
-      // After an abort, a backend responds without waiting for the server, so a release must remove the request from the server's queue.
+      // After an abort, a backend responds without waiting for the server, so a release must remove the request from
+      // the server's queue.
       const hasLeft = phase === 'queued' && this.signal.aborted;
       this.#stage = { phase: hasLeft ? 'over' : 'busy' };
       if (hasLeft) void releases.releaseUnused(this, true);

@@ -52,7 +52,10 @@ export function underAny<T>(signals: readonly AbortSignal[], work: (signal: Abor
   return under();
 }
 
-/** Returns the result of `work`. Calls `onAbort` if the signal aborts in the meantime, or before `work` if it has already aborted. */
+/**
+ * Returns the result of `work`. Calls `onAbort` if the signal aborts in the meantime, or before `work` if it has
+ * already aborted.
+ */
 export async function withAbort<T>(signal: AbortSignal, onAbort: () => void, work: () => Promise<T>): Promise<T> {
   const leaving = { leave: onAbort };
   leaveOnAbort(signal, leaving);

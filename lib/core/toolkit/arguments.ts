@@ -1,7 +1,11 @@
 import { LockConfigError } from '../../api/errors.js';
 import { shown } from '../../api/printable.js';
 
-/** The default for a constructor's first argument, which Nest omits if a user lists the class in "providers". @throws LockConfigError */
+/**
+ * The default for a constructor's first argument, which Nest omits if a user lists the class in "providers".
+ *
+ * @throws LockConfigError
+ */
 export function madeByNest(name: string): never {
   throw new LockConfigError(
     `${name} is listed in the "providers" of a module. Remove it there: DistributedLockModule provides it to every module in the application.`,

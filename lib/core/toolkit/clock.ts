@@ -12,9 +12,10 @@ const UPTIME_CACHE_MS = 10;
 let uptimeRead = { uptime: 0, now: -Infinity, wallTime: -Infinity };
 
 /**
- * The uptime, read at most 10 ms ago by both the monotonic and the wall clock. The monotonic clock alone isn't enough: it stops
- * while the machine is suspended, so a reading from just before the suspension would still look fresh after it. The
- * wall clock keeps running, so the cache misses a suspension only if the wall clock is also set back by the suspension's length within those 10 ms.
+ * The uptime, read at most 10 ms ago by both the monotonic and the wall clock. The monotonic clock alone isn't enough:
+ * it stops while the machine is suspended, so a reading from just before the suspension would still look fresh after
+ * it. The wall clock keeps running, so the cache misses a suspension only if the wall clock is also set back by the
+ * suspension's length within those 10 ms.
  */
 function recentUptime(): number {
   const now = monotonicNow();
@@ -28,7 +29,10 @@ function recentUptime(): number {
 /** The timers of {@link systemClock}. */
 export const systemTimers = new Timers();
 
-/** This machine's clocks. On Linux, `performance.now()` is CLOCK_MONOTONIC. `os.uptime()` includes the time spent suspended. */
+/**
+ * This machine's clocks. On Linux, `performance.now()` is CLOCK_MONOTONIC. `os.uptime()` includes the time spent
+ * suspended.
+ */
 export const systemClock: Clock = {
   now: monotonicNow,
   uptime: recentUptime,

@@ -5,8 +5,8 @@ export interface DenseSetItem {
 }
 
 /**
- * An unordered set backed by an array. Each item knows its index, and a deleted item is replaced by the last one, so adding
- * and deleting don't allocate memory.
+ * An unordered set backed by an array. Each item knows its index, and a deleted item is replaced by the last one, so
+ * adding and deleting don't allocate memory.
  *
  * Used for objects that come and go with every lock. An item can be in only one set at a time.
  */

@@ -2,7 +2,8 @@ import type { Grant } from '../../api/lock-provider.js';
 import type { LockMode } from '../../api/lock-mode.js';
 
 /**
- * The first of a block of consecutive fencing tokens, one for each of the `callers` that a grant serves. `last` is the block's last token.
+ * The first of a block of consecutive fencing tokens, one for each of the `callers` that a grant serves. `last` is the
+ * block's last token.
  *
  * Limited locks don't have tokens, because a resource that compares tokens would reject all holders except the latest.
  */

@@ -12,13 +12,18 @@ const SYNONYMS: Readonly<Record<string, string>> = {
   lockatleastfor: 'minHold',
 };
 
-/** The known name that the user probably meant. An unknown name may be a misspelling or another library's name for the option. */
+/**
+ * The known name that the user probably meant. An unknown name may be a misspelling or another library's name for the
+ * option.
+ */
 export function meantBy(name: string, known: readonly string[]): string | undefined {
   const synonym = SYNONYMS[name.toLowerCase()];
   return synonym !== undefined && known.includes(synonym) ? synonym : nearest(name, known);
 }
 
-/** The known name closest to a misspelled one, if at most a third of the letters differ or the known name contains it. */
+/**
+ * The known name closest to a misspelled one, if at most a third of the letters differ or the known name contains it.
+ */
 export function nearest(name: string, known: readonly string[]): string | undefined {
   const wanted = name.toLowerCase();
   const most = Math.min(Math.max(Math.floor(wanted.length / 3), 1), 3);
@@ -35,7 +40,9 @@ function oppositeOf(name: string): string {
   return name.replace(/^m(?:in|ax)/, (limit) => (limit === 'min' ? 'max' : 'min'));
 }
 
-/** The Damerau–Levenshtein distance: how many letters must be inserted, deleted, replaced, or swapped with the next one. */
+/**
+ * The Damerau–Levenshtein distance: how many letters must be inserted, deleted, replaced, or swapped with the next one.
+ */
 function difference(one: string, other: string): number {
   let before: number[] = [];
   let last = Array.from({ length: other.length + 1 }, (_, index) => index);

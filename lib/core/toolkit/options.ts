@@ -35,7 +35,9 @@ export type Parse<T> = (value: unknown, owner: Owner, name: string) => T | undef
 interface Traits {
   readonly default?: unknown;
   readonly isRequired?: boolean;
-  /** Whether an explicit `undefined` is an error. Set for options that select a server, a user, or the locks themselves. */
+  /**
+   * Whether an explicit `undefined` is an error. Set for options that select a server, a user, or the locks themselves.
+   */
   readonly isWritten?: boolean;
   /** Whether the value may be or contain a password. */
   readonly isSecret?: boolean;
@@ -63,7 +65,10 @@ export class Option<T> {
     return this.#with({ isRequired: true });
   }
 
-  /** Rejects an explicit `undefined`, such as `url: process.env.URL` with an unset variable. A default would hide that mistake. */
+  /**
+   * Rejects an explicit `undefined`, such as `url: process.env.URL` with an unset variable. A default would hide that
+   * mistake.
+   */
   written(): Option<T> {
     return this.#with({ isWritten: true });
   }

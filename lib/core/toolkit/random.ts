@@ -3,7 +3,10 @@ import type { Random } from '../../api/random.js';
 
 const ID_BYTES = 16;
 
-/** Replaces the first digits of each id with `prefix`. With an instance id as the prefix, 20 of the 32 digits stay random. */
+/**
+ * Replaces the first digits of each id with `prefix`. With an instance id as the prefix, 20 of the 32 digits stay
+ * random.
+ */
 export function withPrefix(random: Random, prefix: string): Random {
   return {
     id: () => prefix + random.id().slice(prefix.length),

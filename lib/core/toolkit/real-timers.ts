@@ -24,7 +24,10 @@ export function monotonicNow(): number {
   return now.call(performance);
 }
 
-/** Fake timers may be installed before this module is loaded. Jest, Vitest, and Sinon use the same engine, whose fakes keep the originals. */
+/**
+ * Fake timers may be installed before this module is loaded. Jest, Vitest, and Sinon use the same engine, whose fakes
+ * keep the originals.
+ */
 function original<M extends object, N extends keyof M & string>(module: M, name: N): M[N] {
   const { clock } = module[name] as { readonly clock?: Readonly<Record<string, M[N] | undefined>> };
   return clock?.[`_${name}`] ?? module[name];

@@ -1,8 +1,8 @@
 import { type LockConfigError, LockError, type LockUnavailableError } from '../../api/errors.js';
 
 /**
- * Whether a retry may help: the backend is down, or its driver failed with an error. Other lock errors (pool exhausted, refused by the
- * configuration, …) would only recur.
+ * Whether a retry may help: the backend is down, or its driver failed with an error. Other lock errors (pool exhausted,
+ * refused by the configuration, …) would only recur.
  */
 export function isRetryable(error: unknown): boolean {
   return !LockError.is(error) || isUnavailable(error);
@@ -17,9 +17,8 @@ export function wasSent(error: unknown): boolean {
  * How long a possibly temporary refusal counts as an outage, in ms.
  *
  * All providers follow the same rule. If a server refuses a command (because of a permissions problem, an ACL, or a
- * wrong table), the call fails immediately with a
- * {@link LockConfigError} that has `refused` set, because a retry would only burden the server. A possibly temporary
- * refusal is reported as `LockUnavailableError` at first, so callers wait:
+ * wrong table), the call fails immediately with a {@link LockConfigError} that has `refused` set, because a retry would
+ * only burden the server. A possibly temporary refusal is reported as `LockUnavailableError` at first, so callers wait:
  *
  * - a login that was accepted before: after a password rotation, the next connection may have the right password
  * - a demoted master: its address will soon point to the new one

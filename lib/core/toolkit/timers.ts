@@ -55,7 +55,9 @@ export class Timers {
     }
   }
 
-  /** Clears the Node timer if no timer is active. Called when an application shuts down, so that nothing is left behind. */
+  /**
+   * Clears the Node timer if no timer is active. Called when an application shuts down, so that nothing is left behind.
+   */
   disarmIfIdle(): void {
     if (this.#set > 0) return;
     this.#heap = [];
@@ -84,7 +86,8 @@ export class Timers {
   }
 
   readonly #onTime = (): void => {
-    // Node may fire a fraction of a millisecond early. Without this correction, the timer would be rearmed for the remainder.
+    // Node may fire a fraction of a millisecond early. Without this correction, the timer would be rearmed for the
+    // remainder.
     const due = Math.max(monotonicNow(), this.#armedAt);
     this.#disarm();
     this.#runDue(due);
@@ -100,8 +103,8 @@ export class Timers {
     }
     const { callback } = entry;
     this.#end(entry);
-    // Continues after the callback's promise jobs, even if the callback throws. nextTick() alone would run before them, and queueMicrotask() may be
-    // replaced by fake timers.
+    // Continues after the callback's promise jobs, even if the callback throws. nextTick() alone would run before them,
+    // and queueMicrotask() may be replaced by fake timers.
     void Promise.resolve().then(() => {
       nextTick(this.#run, due);
     });

@@ -13,7 +13,10 @@ export function backOff(
   return Math.min(first * 2 ** round, most) * (0.5 + random.fraction() / 2);
 }
 
-/** The interval plus or minus a random amount of at most `share` times its length, so that processes don't act in lockstep. */
+/**
+ * The interval plus or minus a random amount of at most `share` times its length, so that processes don't act in
+ * lockstep.
+ */
 export function jitter(random: Random, interval: number, share: number): number {
   return interval * (1 - share + 2 * share * random.fraction());
 }
@@ -30,7 +33,8 @@ export function withTimeout<T, L = undefined>(
   work: PromiseLike<T>,
   late?: () => L,
 ): Promise<T | L> {
-  // A single promise is cheaper than Promise.race, and every SQL statement and every Redlock node response passes through here.
+  // A single promise is cheaper than Promise.race, and every SQL statement and every Redlock node response passes
+  // through here.
   return new Promise((resolve, reject) => {
     const onLate = () => {
       resolve(Promise.resolve().then(late));

@@ -11,10 +11,16 @@ const WITHOUT_DEFAULT = /^(?:url|uri|connectionString|sentinels|sentinelRootNode
 /** Matches an address with a part that came from an unset variable, such as `redis://undefined:6379`. */
 const UNSET_PART = /(?:^|[/:@,])(undefined|null|NaN)(?:$|[/:@,?])/;
 
-/** How deep to search nested options, such as a Cluster node's. Limited, because options may contain a client, which refers to itself. */
+/**
+ * How deep to search nested options, such as a Cluster node's. Limited, because options may contain a client, which
+ * refers to itself.
+ */
 const MAX_DEPTH = 4;
 
-/** Calls `refuse` if a value probably comes from an unset variable. Never passes the value, which may contain a password. */
+/**
+ * Calls `refuse` if a value probably comes from an unset variable. Never passes the value, which may contain a
+ * password.
+ */
 export function refuseUnsetPart(options: object, name: string, refuse: (why: string) => void): void {
   const descriptor = Object.getOwnPropertyDescriptor(options, name) ?? {};
   // Don't call getters: they may be expensive and are meant to be read for each connection.

@@ -1,7 +1,8 @@
 const DRIFT = 0.01;
 
 /**
- * The time until which this process definitely holds a lease of `lease` ms, if it sent the acknowledged command at `sentAt`.
+ * The time until which this process definitely holds a lease of `lease` ms, if it sent the acknowledged command at
+ * `sentAt`.
  *
  * The lease is counted from the time of sending, because the backend may have started it at any point after that
  * (in a test, a 100 ms Redis key lived for as little as 99.99 ms after the reply). The margin for clocks that

@@ -7,7 +7,8 @@ import { LockService } from '../../nest/service/lock.service.js';
  * A provider that re-emits every event of the application's locks through one of the application's emitters, as
  * `lock.acquired`, `lock.lost`, and so on, for `@OnEvent('lock.lost')`.
  *
- * @param emitter the injection token of an `EventEmitter2` from `@nestjs/event-emitter`, or of any object with the same `emit`
+ * @param emitter the injection token of an `EventEmitter2` from `@nestjs/event-emitter`, or of any object with the same
+ * `emit`
  * @example
  * ```ts
  * @Module({

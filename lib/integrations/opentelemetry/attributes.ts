@@ -35,7 +35,9 @@ export function attributesOf({ provider, mode, template, method }: LockEvent): A
   };
 }
 
-/** The outcome of an acquire attempt. Distinguishes busy, unavailable, and canceled attempts, as the caller sees them. */
+/**
+ * The outcome of an acquire attempt. Distinguishes busy, unavailable, and canceled attempts, as the caller sees them.
+ */
 export function acquireOutcome({ error, cancelled }: AcquireTrace): Attributes {
   if (cancelled) return { [ATTRIBUTE.outcome]: 'cancelled', [ATTRIBUTE.errorType]: '_OTHER' };
   if (error === undefined) return { [ATTRIBUTE.outcome]: 'acquired' };

@@ -16,9 +16,9 @@ export interface DistributedLockInstrumentationConfig {
 /**
  * OpenTelemetry spans and metrics for all locks of this process.
  *
- * This class has the shape of an `Instrumentation`, so `NodeSDK` and `registerInstrumentations()` accept it; without them, call
- * `enable()`. It subscribes to this package's diagnostics channels and patches nothing: `disable()` leaves nothing
- * behind and ends everything in flight.
+ * This class has the shape of an `Instrumentation`, so `NodeSDK` and `registerInstrumentations()` accept it; without
+ * them, call `enable()`. It subscribes to this package's diagnostics channels and patches nothing: `disable()` leaves
+ * nothing behind and ends everything in flight.
  *
  * @example
  * ```ts

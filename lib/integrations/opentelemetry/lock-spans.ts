@@ -21,7 +21,9 @@ export class LockSpans {
   readonly #acquisitions: OpenOperations<AcquireTrace, Span>;
   readonly #holds: OpenOperations<HoldTrace, Span>;
 
-  /** @param withKeys whether spans carry the key: the number of keys is unbounded, and they may contain personal data */
+  /**
+   * @param withKeys whether spans carry the key: the number of keys is unbounded, and they may contain personal data
+   */
   constructor(
     private readonly tracer: Tracer,
     private readonly withKeys: boolean,

@@ -44,13 +44,13 @@ export interface LeaderHealth {
 }
 
 /**
- * Reports to Terminus which keys this process leads, and whether it stopped leading when it should have. It doesn't contact the backend.
+ * Reports to Terminus which keys this process leads, and whether it stopped leading when it should have. It doesn't
+ * contact the backend.
  *
- * Down: a term's task or `@OnlyLeader` call is still running more than `tolerance` after the lock
- * was lost or the leader's task ended or failed. Until the task or call ends, this process doesn't campaign again and
- * keeps the lock unless it was lost. Only a restart ends a task that ignores its signal, so use this as a liveness
- * check. It is modeled on `HealthzAdaptor`
- * in Kubernetes leader election, including its 20 s default.
+ * Down: a term's task or `@OnlyLeader` call is still running more than `tolerance` after the lock was lost or the
+ * leader's task ended or failed. Until the task or call ends, this process doesn't campaign again and keeps the lock
+ * unless it was lost. Only a restart ends a task that ignores its signal, so use this as a liveness check. It is
+ * modeled on `HealthzAdaptor` in Kubernetes leader election, including its 20 s default.
  *
  * @example
  * ```ts
@@ -90,7 +90,8 @@ export class LeaderHealthIndicator {
    * neither the backend's address nor its error.
    *
    * @param name the name of this check in the result
-   * @throws LockConfigError for an unknown provider, for one that cannot tell who holds a key, or for an invalid timeout; LockKeyError
+   * @throws LockConfigError for an unknown provider, for one that cannot tell who holds a key, or for an invalid
+   * timeout; LockKeyError
    */
   async leaderCheck<const Name extends string>(
     name: Name,

@@ -21,7 +21,8 @@ const OPTIONS = {
 } satisfies OptionTable<LockPingOptions>;
 
 /**
- * The key that the check acquires and releases. The fleet shares it, because even "busy" is a response from the backend.
+ * The key that the check acquires and releases. The fleet shares it, because even "busy" is a response from the
+ * backend.
  */
 const PROBE = 'nestjs-distributed-lock:health';
 

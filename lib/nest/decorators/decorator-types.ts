@@ -44,7 +44,10 @@ export declare namespace LockDecorator {
   /** A parameter list without types: only how many parameters there are and which are optional. */
   type Counted<P extends readonly unknown[]> = { [I in keyof P]: unknown };
 
-  /** `unknown` if the method `M` has the number of parameters that `A` needs; otherwise, a type that no descriptor matches. */
+  /**
+   * `unknown` if the method `M` has the number of parameters that `A` needs; otherwise, a type that no descriptor
+   * matches.
+   */
   type Supplies<
     M extends (...args: never[]) => unknown,
     A extends readonly unknown[],
@@ -57,8 +60,7 @@ export declare namespace LockDecorator {
   /**
    * The descriptor of a method `M` whose arguments can be passed to a function with the parameters `A`. `P` infers the
    * method's parameters. If they were written out as [...A, ...never[]], they would be compared in the other direction,
-   * and the
-   * function could not take fewer parameters than the method.
+   * and the function could not take fewer parameters than the method.
    */
   type Accepts<
     M extends (...args: never[]) => unknown,
@@ -80,13 +82,14 @@ export declare namespace LockDecorator {
 
 /** Decorates methods whose parameters start with `A` for the key, and with `S` for `signal`. */
 export interface LockDecorator<A extends readonly unknown[] = readonly [], S extends readonly unknown[] = readonly []> {
-  // Doesn't match any method. With a second signature, TypeScript compares without type parameters, so `applyDecorators()`,
-  // which needs decorators for methods of any type, accepts this one. If more than three signatures do not match, the
-  // compiler reports only the last.
+  // Doesn't match any method. With a second signature, TypeScript compares without type parameters, so
+  // `applyDecorators()`, which needs decorators for methods of any type, accepts this one. If more than three
+  // signatures do not match, the compiler reports only the last.
   /* eslint-disable @typescript-eslint/unified-signatures -- the number of signatures matters */
   (target: never, method: never, descriptor: never): void;
   (target: never, method: never, descriptor: never): void;
-  // Only this signature has the same number of parameters as a property decorator, so the compiler reports misuse there.
+  // Only this signature has the same number of parameters as a property decorator, so the compiler reports misuse
+  // there.
   (target: LockDecorator.NoProperty, property: string | symbol): void;
   /* eslint-enable @typescript-eslint/unified-signatures */
   <

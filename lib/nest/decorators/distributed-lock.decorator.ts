@@ -11,15 +11,16 @@ const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
 /**
  * Runs the method under a lock, on every instance of the class that Nest creates.
  *
- * An async method holds the lock until it settles, an async generator from its first value to its end, and a method that
- * returns an Observable for the duration of each subscription. You can combine it with other decorators in any order. If
- * two of them wrap the method, the upper one is the outer one: put `@DistributedLock` above `@Transactional`, so the commit comes before the release.
+ * An async method holds the lock until it settles, an async generator from its first value to its end, and a method
+ * that returns an Observable for the duration of each subscription. You can combine it with other decorators in any
+ * order. If two of them wrap the method, the upper one is the outer one: put `@DistributedLock` above `@Transactional`,
+ * so the commit comes before the release.
  *
- * If a consumer abandons a generator that is working on its next value, `currentLock().signal` aborts. JavaScript cannot
- * interrupt a generator that ignores the signal, so it holds the lock until its next value.
+ * If a consumer abandons a generator that is working on its next value, `currentLock().signal` aborts. JavaScript
+ * cannot interrupt a generator that ignores the signal, so it holds the lock until its next value.
  *
- * If you pass the lock on to several branches of one `Promise.all`, they count as one owner, and the lock does not exclude
- * them from one another.
+ * If you pass the lock on to several branches of one `Promise.all`, they count as one owner, and the lock does not
+ * exclude them from one another.
  *
  * @example
  * ```ts
@@ -36,7 +37,8 @@ const EXAMPLE = "@DistributedLock('order:#{order.id}', { wait: '2s' })";
  * `(config: ConfigService) => ({ lease: config.get('LOCK_LEASE') })`.
  * @throws LockConfigError when decorating a method that cannot be locked.
  */
-// There is only one signature: with several overloads, TypeScript reports a wrong option against the last one, which takes a different kind of key.
+// There is only one signature: with several overloads, TypeScript reports a wrong option against the last one, which
+// takes a different kind of key.
 export function DistributedLock<
   A extends readonly unknown[] = readonly [],
   B extends DistributedLockOptions['onBusy'] = undefined,

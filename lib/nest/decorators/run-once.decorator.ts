@@ -12,10 +12,8 @@ const EXAMPLE = "@RunOnce('nightly-report', { maxHold: '1h' })";
  *
  * A method with `@Cron` has ticks, the times at which it is due. Only one process starts each tick, no matter how far
  * apart the clocks are or how short the run is. A call outside the schedule belongs to the latest tick. The last tick
- * is
- * recorded on the provider, which must support records: Redis, SQL, ZooKeeper, failover, or memory. Use one fixed key
- * for
- * all calls, and use it for this method only.
+ * is recorded on the provider, which must support records: Redis, SQL, ZooKeeper, failover, or memory. Use one fixed
+ * key for all calls, and use it for this method only.
  *
  * With `minHold`, the key stays locked for that time instead, and nothing is recorded: use it for `@Interval` and
  * `@Timeout`, or if the provider doesn't support records. This is equivalent to

@@ -5,8 +5,8 @@ const UNLOCKED = Symbol('overrides that are meant to run without the inherited l
 
 /**
  * Declares that an override runs without the lock of the method that it overrides, because it doesn't need a lock or
- * acquires one itself. Without it, an override that has no `@DistributedLock` and doesn't call `super` causes a warning at startup.
- * The decorator does not change the method.
+ * acquires one itself. Without it, an override that has no `@DistributedLock` and doesn't call `super` causes a warning
+ * at startup. The decorator does not change the method.
  *
  * @example
  * ```ts

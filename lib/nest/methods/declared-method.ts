@@ -132,7 +132,8 @@ export function locksBehind(handler: object): readonly DeclaredMethod[] {
 }
 
 /**
- * All decorated methods of a class, including inherited ones. An inherited election method is replaced if a subclass decorates it again.
+ * All decorated methods of a class, including inherited ones. An inherited election method is replaced if a subclass
+ * decorates it again.
  */
 export function declaredMethodsOf(prototype: object): DeclaredMethod[] {
   const methods = prototypesOf(prototype).flatMap(declaredBy);

@@ -14,7 +14,9 @@ export declare namespace Configurable {
   };
 }
 
-/** The options of one decorator: the same in all applications, or created once from each application's configuration. */
+/**
+ * The options of one decorator: the same in all applications, or created once from each application's configuration.
+ */
 export class DecoratorOptions<O extends object> {
   /** The options known at decoration time. */
   readonly fixed: O | undefined;

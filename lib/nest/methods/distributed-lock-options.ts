@@ -24,7 +24,10 @@ export interface LossContext extends Omit<BusyContext, 'error'> {
   readonly error: LockLostError;
 }
 
-/** Provides the call's result in place of the method. `this` is the instance: write `function (this: OrderService, busy) {…}`. */
+/**
+ * Provides the call's result in place of the method. `this` is the instance: write
+ * `function (this: OrderService, busy) {…}`.
+ */
 export type BusyHandler = (this: never, busy: BusyContext) => unknown;
 
 /** Provides the result of a call whose lock was lost, after the method has ended. `this` is the instance. */
@@ -35,7 +38,8 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
   extends Omit<LockOptions, 'signal' | 'onLost' | 'within'>, Pick<LockDefaults, 'reentrant'> {
   /**
    * Gets the caller's `AbortSignal` from the call's arguments. The signal ends the wait: the call rejects with
-   * `signal.reason` and leaves nothing behind. It doesn't end a hold. `undefined` means that this call cannot be canceled.
+   * `signal.reason` and leaves nothing behind. It doesn't end a hold. `undefined` means that this call cannot be
+   * canceled.
    *
    * @example `signal: (order: Order, signal?: AbortSignal) => signal`
    */
@@ -61,10 +65,10 @@ export interface DistributedLockOptions<S extends readonly unknown[] = never[]>
    */
   onLost?: LossPolicy | LossHandler | undefined;
   /**
-   * The lock's scope. `method` (default): the decorated method. `request`: only for handlers.
-   * `LockRequestInterceptor` acquires the lock before pipes and inner interceptors, and holds it until the response is
-   * complete. The key then comes from `#{request…}` and `#{ctx…}`, since there are no arguments yet. A client that does
-   * not read a streamed response keeps the lock held until its connection ends: set `maxHold` or an HTTP server timeout.
+   * The lock's scope. `method` (default): the decorated method. `request`: only for handlers. `LockRequestInterceptor`
+   * acquires the lock before pipes and inner interceptors, and holds it until the response is complete. The key then
+   * comes from `#{request…}` and `#{ctx…}`, since there are no arguments yet. A client that does not read a streamed
+   * response keeps the lock held until its connection ends: set `maxHold` or an HTTP server timeout.
    */
   around?: 'method' | 'request' | undefined;
 }

@@ -19,7 +19,8 @@ import {
 } from './distributed-lock-options.js';
 
 /**
- * A decorated method in one application: what its calls need, from the checked options of the method, its class, and the module.
+ * A decorated method in one application: what its calls need, from the checked options of the method, its class, and
+ * the module.
  */
 export interface MethodPlan {
   readonly service: LockService;

@@ -20,7 +20,9 @@ export interface RequestContext {
   readonly request: unknown;
   /** The handler's locks, outermost first. */
   readonly methods: readonly DeclaredMethod[];
-  /** Over HTTP, aborts once the response has been sent: the work must not run after the client has received a failure. */
+  /**
+   * Over HTTP, aborts once the response has been sent: the work must not run after the client has received a failure.
+   */
   readonly answered: AbortSignal | undefined;
   readonly locked?: RequestLock | undefined;
 }
@@ -40,8 +42,8 @@ export function observedInRequest(context: RequestContext, handler: CallHandler)
 }
 
 /**
- * The request whose handler is `method`. Any other method may run in the async context of an unrelated request, for example
- * behind a queue.
+ * The request whose handler is `method`. Any other method may run in the async context of an unrelated request, for
+ * example behind a queue.
  */
 export function requestHandledBy(method: DeclaredMethod): RequestContext | undefined {
   const context = storage.getStore();
@@ -53,7 +55,9 @@ export function runHandler<T>(task: () => T): T {
   return runInRequest({ ...(storage.getStore() as RequestContext), locked: undefined }, task);
 }
 
-/** The lock around the current call of `method`. `undefined` if there is none, and for work that outlives its request. */
+/**
+ * The lock around the current call of `method`. `undefined` if there is none, and for work that outlives its request.
+ */
 export function requestLockOf(method: DeclaredMethod): RequestLock | undefined {
   const locked = storage.getStore()?.locked;
   return locked?.method === method && locked.lock.isOpen ? locked : undefined;

@@ -10,7 +10,8 @@ import type { CronMark } from '../service/scheduler.js';
 import type { DeclaredMethod } from './declared-method.js';
 
 /**
- * Whether `@nestjs/schedule` calls a method, according to the metadata of `@Cron`, `@Interval`, and `@Timeout`. Doesn't load that package.
+ * Whether `@nestjs/schedule` calls a method, according to the metadata of `@Cron`, `@Interval`, and `@Timeout`. Doesn't
+ * load that package.
  */
 export function isScheduled({ inEffect }: DeclaredMethod): boolean {
   return Reflect.hasMetadata('SCHEDULER_TYPE', inEffect);
@@ -65,8 +66,9 @@ const TICKS = 61;
 const SECOND = 1_000;
 
 /**
- * The shortest time between two calls that `@nestjs/schedule` will soon make to a method, in ms, according to the metadata
- * of `@Cron` and `@Interval`. `undefined` for a method that is unscheduled or scheduled only once, and while the class is unknown.
+ * The shortest time between two calls that `@nestjs/schedule` will soon make to a method, in ms, according to the
+ * metadata of `@Cron` and `@Interval`. `undefined` for a method that is unscheduled or scheduled only once, and while
+ * the class is unknown.
  */
 export function shortestGap({ inEffect }: DeclaredMethod, CronTime: CronTimeClass | undefined): number | undefined {
   const interval = Reflect.getMetadata('SCHEDULE_INTERVAL_OPTIONS', inEffect) as { timeout?: unknown } | undefined;

@@ -75,7 +75,8 @@ interface Planned {
   readonly lock: LockDescription;
 }
 
-// Processes fire at slightly different times, even with synchronized clocks. If one fires after the run has ended, it runs the method again.
+// Processes fire at slightly different times, even with synchronized clocks. If one fires after the run has ended, it
+// runs the method again.
 function runsTwice({ name, lock }: Planned): string {
   return (
     `${name} is scheduled, but its key is free as soon as it has run, so a process that fires later runs it again: ` +

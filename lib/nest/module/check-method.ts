@@ -7,7 +7,8 @@ import type { MethodPlan } from '../methods/method-plan.js';
 import type { LockService } from '../service/lock.service.js';
 
 /**
- * The metadata keys of handlers for HTTP, microservices, WebSockets, and GraphQL, including its field resolvers. Their packages may not be installed.
+ * The metadata keys of handlers for HTTP, microservices, WebSockets, and GraphQL, including its field resolvers. Their
+ * packages may not be installed.
  */
 const HANDLER_MARKS = [
   METHOD_METADATA,
@@ -18,7 +19,8 @@ const HANDLER_MARKS = [
 ];
 
 /**
- * A method's plan in an application, if it can work. Checks the method without calling it and adds any mistakes to `problems`.
+ * A method's plan in an application, if it can work. Checks the method without calling it and adds any mistakes to
+ * `problems`.
  */
 export function checkMethod(
   method: DeclaredMethod,

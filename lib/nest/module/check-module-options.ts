@@ -86,7 +86,8 @@ function contextOf(context: unknown, owner: Owner, option: string): object | und
 }
 
 /**
- * Rejects a provider or a client passed as the options: Nest copies the options of `forRoot()`, and the copy would be empty.
+ * Rejects a provider or a client passed as the options: Nest copies the options of `forRoot()`, and the copy would be
+ * empty.
  *
  * @throws LockConfigError
  */

@@ -97,7 +97,8 @@ const PROVIDERS: Provider[] = [
     provide: LockErrorFilter,
     useFactory: (options: DistributedLockModuleOptions, host: HttpAdapterHost, application: ApplicationConfig) => {
       const filter = new LockErrorFilter(options, host);
-      // Nest tries global filters from the last to the first, and adds the application's filters later, so this filter is the last resort.
+      // Nest tries global filters from the last to the first, and adds the application's filters later, so this filter
+      // is the last resort.
       if (options.mapErrors !== false) application.addGlobalFilter(filter);
       return filter;
     },

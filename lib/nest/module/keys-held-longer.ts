@@ -5,8 +5,9 @@ import type { DeclaredMethod } from '../methods/declared-method.js';
 import type { Application } from './explore-application.js';
 
 /**
- * Finds locks that can only time out, because another of the application's locks holds the key longer: two locks
- * of one method, or a lock on a key that a leader holds for its whole term. A job would be skipped silently, and a call would fail after its full wait.
+ * Finds locks that can only time out, because another of the application's locks holds the key longer: two locks of one
+ * method, or a lock on a key that a leader holds for its whole term. A job would be skipped silently, and a call would
+ * fail after its full wait.
  */
 export function findKeysHeldLonger({ plans, problems, warnings }: Application): void {
   const leaders = [...plans].filter(([{ isElected }]) => isElected);

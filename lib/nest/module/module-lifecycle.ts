@@ -21,7 +21,8 @@ const SIGNAL_CHECK_AFTER_MS = 1_000;
 
 /**
  * Starts and stops the module in an application. At startup, it explores the application, then starts the leader
- * methods' campaigns and the jobs. At shutdown, it drains and stops the core after all other modules, because the module is global.
+ * methods' campaigns and the jobs. At shutdown, it drains and stops the core after all other modules, because the
+ * module is global.
  */
 @Injectable()
 export class ModuleLifecycle implements OnModuleInit, OnModuleDestroy, OnApplicationShutdown {
@@ -110,9 +111,9 @@ export class ModuleLifecycle implements OnModuleInit, OnModuleDestroy, OnApplica
 }
 
 /**
- * Finishes the lock module's startup after all other modules' hooks. `ScheduleModule` creates its jobs in such a
- * hook and is also global, so their order would depend on the application's imports. A leader's task, or a job that makes
- * up for a missed tick, may need any other hook's result.
+ * Finishes the lock module's startup after all other modules' hooks. `ScheduleModule` creates its jobs in such a hook
+ * and is also global, so their order would depend on the application's imports. A leader's task, or a job that makes up
+ * for a missed tick, may need any other hook's result.
  */
 @Module({})
 export class DistributedLockCoreModule implements OnApplicationBootstrap {

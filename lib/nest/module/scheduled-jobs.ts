@@ -11,7 +11,10 @@ interface KeyOwner {
   readonly method: DeclaredMethod;
 }
 
-/** Connects an application's methods that run once per tick with its scheduler. Returns the jobs that this process schedules. */
+/**
+ * Connects an application's methods that run once per tick with its scheduler. Returns the jobs that this process
+ * schedules.
+ */
 export function findJobs(
   { service, providers, plans, problems, warnings }: Application,
   wrappers: readonly InstanceWrapper[],

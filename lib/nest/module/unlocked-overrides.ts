@@ -63,7 +63,8 @@ function unlockedOverride(
     if (isDecorated(level, methodName)) return undefined;
     const override: unknown = Object.getOwnPropertyDescriptor(level, methodName)?.value;
     if (typeof override !== 'function') continue;
-    // Another decorator may have replaced the override, but it's still in the class's source. Another method may call super on its behalf.
+    // Another decorator may have replaced the override, but it's still in the class's source. Another method may call
+    // super on its behalf.
     const source = sourceOf(level.constructor);
     if (isWritten(source, methodName) && !callsSuper(source, methodName)) return level.constructor.name;
   }
@@ -82,8 +83,8 @@ function isWritten(source: string, name: string | symbol): boolean {
 }
 
 /**
- * Searches the text, so a comment or a string with these words counts as a call. Compilers for older JavaScript write the
- * prototype instead of `super`: `get(getPrototypeOf(Refunds.prototype), "pay", this)` in swc,
+ * Searches the text, so a comment or a string with these words counts as a call. Compilers for older JavaScript write
+ * the prototype instead of `super`: `get(getPrototypeOf(Refunds.prototype), "pay", this)` in swc,
  * `superGet(Refunds.prototype, this, "pay")` in esbuild.
  */
 function callsSuper(source: string, name: string | symbol): boolean {

@@ -30,7 +30,8 @@ export interface DistributedLockModuleOptions {
   context?: KeyContext | undefined;
   /**
    * The argument for option functions in decorators, such as the application's `ConfigService`:
-   * `@DistributedLock(key, (config: ConfigService) => ({ lease: config.get('LOCK_LEASE') }))`. The functions are called once, at startup.
+   * `@DistributedLock(key, (config: ConfigService) => ({ lease: config.get('LOCK_LEASE') }))`. The functions are called
+   * once, at startup.
    */
   config?: unknown;
   /**

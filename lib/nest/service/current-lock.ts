@@ -3,8 +3,8 @@ import type { Lock } from '../../api/lock.js';
 import { surroundingLocks } from '../../core/hold/granted-lock.js';
 
 /**
- * The innermost lock around the caller, or the innermost lock on `key`. Use this in methods decorated with `@DistributedLock`,
- * which don't get the lock as an argument.
+ * The innermost lock around the caller, or the innermost lock on `key`. Use this in methods decorated with
+ * `@DistributedLock`, which don't get the lock as an argument.
  *
  * @example `const { signal, fencingToken } = currentLock();`
  * @throws LockConfigError outside a lock or after its release.

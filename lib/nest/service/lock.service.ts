@@ -22,8 +22,8 @@ export interface ApplicationValues {
 /**
  * Manual control over locks. Inject it anywhere: `DistributedLockModule` is global.
  *
- * The provider guarantees the lock. This service also ensures that every lock is released, that a task starts only while its
- * lock is certain to be held, and that you learn of a loss no later than the local deadline.
+ * The provider guarantees the lock. This service also ensures that every lock is released, that a task starts only
+ * while its lock is certain to be held, and that you learn of a loss no later than the local deadline.
  */
 export class LockService {
   /** @internal */
@@ -66,8 +66,8 @@ export class LockService {
   }
 
   /**
-   * Acquires the lock if it is free (`wait` defaults to 0). Resolves to `null` if it is busy. Otherwise, throws like {@link
-   * acquire}.
+   * Acquires the lock if it is free (`wait` defaults to 0). Resolves to `null` if it is busy. Otherwise, throws like
+   * {@link acquire}.
    */
   tryAcquire(key: LockKey, options?: LockOptions): Promise<Lock | null> {
     this.manager.missingValues.check(key);
@@ -80,7 +80,8 @@ export class LockService {
    * A nested call for the same key re-enters the lock if you pass the lock on: under `lock.run()`, or with
    * `{ within: lock }`. Await the nested call: the lock stays held while it runs, even after the outer call resolves.
    *
-   * @throws LockLostError if the lock was lost before the task ended (see `onLost`); otherwise, the same errors as {@link acquire}.
+   * @throws LockLostError if the lock was lost before the task ended (see `onLost`); otherwise, the same errors as
+   * {@link acquire}.
    */
   withLock<T>(key: LockKey, task: (lock: Lock) => T | PromiseLike<T>, options?: LockOptions): Promise<T> {
     this.manager.missingValues.check(key);
@@ -101,9 +102,8 @@ export class LockService {
    * failed task is not repeated
    * @throws LockUnavailableError if the backend is down: then no process runs it. If the start isn't acknowledged
    * within 5 s, the run may still count as started. LockConfigError for a `minHold` that the provider cannot keep, and
-   * for
-   * `due`
-   * on a provider without records. Otherwise, the same errors as {@link withLock}, but never LockBusyError for this lock
+   * for `due` on a provider without records. Otherwise, the same errors as {@link withLock}, but never LockBusyError
+   * for this lock
    */
   runOnce<T>(
     key: LockKey,
@@ -121,7 +121,8 @@ export class LockService {
    * never runs two tasks at once: after a loss, the campaign waits for the old task to end. While the backend
    * is down, it keeps retrying.
    *
-   * Resolves once `signal` aborts or the application shuts down, after the task has ended and the lock has been released.
+   * Resolves once `signal` aborts or the application shuts down, after the task has ended and the lock has been
+   * released.
    *
    * @param task must end when `term.signal` aborts; its errors after that are ignored
    * @throws what `task` throws while this process leads; LockConfigError, LockKeyError, or LockDeadlockError for calls
@@ -149,8 +150,8 @@ export class LockService {
   }
 
   /**
-   * The key's leader in the whole fleet: the lock's holder, or `null` while the lock is free. This call
-   * sends a request to the backend, so it works in a process that does not campaign. The result may be outdated on arrival.
+   * The key's leader in the whole fleet: the lock's holder, or `null` while the lock is free. This call sends a request
+   * to the backend, so it works in a process that does not campaign. The result may be outdated on arrival.
    *
    * @throws LockConfigError if the provider does not know (row and advisory locks of SQL); LockUnavailableError if the
    * backend is down; LockKeyError for an invalid key
@@ -171,7 +172,8 @@ export class LockService {
   }
 
   /**
-   * The innermost lock around the caller, or the innermost lock on `key`. `undefined` outside a lock or after its release.
+   * The innermost lock around the caller, or the innermost lock on `key`. `undefined` outside a lock or after its
+   * release.
    */
   current(key?: string): Lock | undefined {
     return this.manager.current(key);

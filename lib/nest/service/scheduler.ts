@@ -71,7 +71,8 @@ export class Scheduler {
   }
 
   /**
-   * Whether the scheduler fires a job. It doesn't after `CronJob.stop()` or `deleteCronJob()`, or during its `initialDelay`.
+   * Whether the scheduler fires a job. It doesn't after `CronJob.stop()` or `deleteCronJob()`, or during its
+   * `initialDelay`.
    */
   fires(cron: CronMark): boolean {
     return this.#jobsOf(cron)?.some(isFired) ?? true;

@@ -45,7 +45,8 @@ export function reserveServiceSlot(prototype: object): void {
 }
 
 /**
- * Adds the service to an instance, even one that Nest didn't create. Returns whether the instance also belongs to another live application.
+ * Adds the service to an instance, even one that Nest didn't create. Returns whether the instance also belongs to
+ * another live application.
  */
 export function addService(instance: object, service: LockService): boolean {
   const known = (instance as WithSlot)[SLOT] ?? frozen.get(instance) ?? [];

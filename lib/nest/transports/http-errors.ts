@@ -43,7 +43,10 @@ export class HttpErrors {
     private readonly host: HttpAdapterHost,
   ) {}
 
-  /** The HTTP error that filters receive for a lock error. Sets the error's header on the response. Misuse errors are left unchanged. */
+  /**
+   * The HTTP error that filters receive for a lock error. Sets the error's header on the response. Misuse errors are
+   * left unchanged.
+   */
   map(error: LockError, response: unknown): LockHttpException | LockError {
     const clientError = toClientError(error);
     return clientError.kind === 'misuse' ? error : this.#exceptionOf(error, response);
@@ -64,10 +67,9 @@ export class HttpErrors {
   }
 
   /**
-   * Handles a lock error in a file's stream like any other, unless bytes have already been sent. Express reads the stream
-   * after the filters have run and would otherwise respond with 400. Keeps any error handler that the application set
-   * on the
-   * file.
+   * Handles a lock error in a file's stream like any other, unless bytes have already been sent. Express reads the
+   * stream after the filters have run and would otherwise respond with 400. Keeps any error handler that the
+   * application set on the file.
    */
   answerFor(file: StreamableFile): void {
     const handle = file.errorHandler;

@@ -12,7 +12,9 @@ export class LockGraphqlError extends Error {
   /** @internal */
   constructor(
     message: string,
-    /** The lock error's code, such as `LOCK_BUSY`, and the number of seconds to wait before retrying, if a retry helps. */
+    /**
+     * The lock error's code, such as `LOCK_BUSY`, and the number of seconds to wait before retrying, if a retry helps.
+     */
     readonly extensions: { readonly code: string; readonly retryAfter?: number },
     cause: LockError,
   ) {
@@ -21,7 +23,8 @@ export class LockGraphqlError extends Error {
 }
 
 /**
- * The error that a resolver throws instead of a lock error. Misuse errors are left unchanged, like any other bug in a resolver.
+ * The error that a resolver throws instead of a lock error. Misuse errors are left unchanged, like any other bug in a
+ * resolver.
  */
 export function toGraphqlError(error: LockError): LockGraphqlError | LockError {
   const { kind, message, details } = toClientError(error);
@@ -37,8 +40,8 @@ interface ResolveInfo {
 /**
  * A resolver's result. If GraphQL iterates over it, lock errors are mapped; any other value is left unchanged.
  *
- * A generator acquires its lock on the first `next()` call, and may lose it later. By then, Nest's filters have run. Only
- * GraphQL gets the mapped errors: application code that iterates over the result gets the original lock errors.
+ * A generator acquires its lock on the first `next()` call, and may lose it later. By then, Nest's filters have run.
+ * Only GraphQL gets the mapped errors: application code that iterates over the result gets the original lock errors.
  */
 export function reportedToGraphql(value: unknown, info: unknown): unknown {
   return isIterated(value, info as ResolveInfo | undefined) ? reportedIteration(value) : value;
@@ -66,8 +69,8 @@ function reportedIteration(values: AsyncIterable<unknown>): AsyncIterableIterato
   };
 }
 
-// GraphQL iterates over a subscription's result and, in GraphQL 17, a generator for a list. Any other async iterable may
-// be an object whose fields are resolved, such as a page of results.
+// GraphQL iterates over a subscription's result and, in GraphQL 17, a generator for a list. Any other async iterable
+// may be an object whose fields are resolved, such as a page of results.
 function isIterated(value: unknown, info: ResolveInfo | undefined): value is AsyncIterable<unknown> {
   const isSubscription = info?.operation.operation === 'subscription' && info.path.prev === undefined;
   return isSubscription ? isIterable(value) : isIteration(value);

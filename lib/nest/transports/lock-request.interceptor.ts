@@ -23,8 +23,8 @@ import { reportedToGraphql } from './lock-graphql-error.js';
 import { hasSocketTimeout, signalOfResponse, streamedResponse } from './streamed-response.js';
 
 /**
- * Runs around each request: makes the request available to key templates (`#{request…}`), acquires the
- * locks of handlers with `around: 'request'`, and maps lock errors to the transport's own errors. `DistributedLockModule`
+ * Runs around each request: makes the request available to key templates (`#{request…}`), acquires the locks of
+ * handlers with `around: 'request'`, and maps lock errors to the transport's own errors. `DistributedLockModule`
  * registers it globally.
  */
 @Injectable()
@@ -61,7 +61,8 @@ export class LockRequestInterceptor implements NestInterceptor {
       map((value) => {
         // A generator's lock is held until its last value has been read.
         if (method && !isAround && type === 'http' && isStream(value)) this.#warnOfSlowReaders(method, context);
-        // Streams and generators are read after the filters have run. Their lock errors must reach clients like any others.
+        // Streams and generators are read after the filters have run. Their lock errors must reach clients like any
+        // others.
         if (mapsErrors && value instanceof StreamableFile && type === 'http') this.#http.answerFor(value);
         return mapsErrors && type === 'graphql' ? reportedToGraphql(value, context.getArgByIndex(3)) : value;
       }),
@@ -91,8 +92,8 @@ export class LockRequestInterceptor implements NestInterceptor {
     );
   }
 
-  // Only the response shows whether a method streams; the method's type rarely does. A default limit would be worse: a response
-  // that continues after its lock is lost looks complete.
+  // Only the response shows whether a method streams; the method's type rarely does. A default limit would be worse: a
+  // response that continues after its lock is lost looks complete.
   #warnOfSlowReaders(method: DeclaredMethod, context: ExecutionContext): void {
     if (this.#warnedOf.has(method)) return;
     if (method.planIn(this.service).lock.settings.maxHold !== Infinity || hasSocketTimeout(context)) return;

@@ -23,9 +23,10 @@ interface GrpcStream {
 
 type GrpcCallback = (failure: GrpcFailure) => void;
 
-// If the lock was busy or unavailable, the method hasn't run, so clients and proxies may repeat the call. Proxies built on
-// Envoy can retry RESOURCE_EXHAUSTED and UNAVAILABLE, but not ABORTED, which gRPC defines for retries at a higher level
-// (https://grpc.io/docs/guides/status-codes). After a lost lock or a changed row, the call must not be repeated as is.
+// If the lock was busy or unavailable, the method hasn't run, so clients and proxies may repeat the call. Proxies built
+// on Envoy can retry RESOURCE_EXHAUSTED and UNAVAILABLE, but not ABORTED, which gRPC defines for retries at a higher
+// level (https://grpc.io/docs/guides/status-codes). After a lost lock or a changed row, the call must not be repeated
+// as is.
 const STATUSES = { busy: 8, unavailable: 14, lost: 10, conflict: 10, misuse: 13 } as const;
 
 /**

@@ -56,7 +56,8 @@ function holdsStream(result: unknown): boolean {
 }
 
 /**
- * Whether Nest leaves the response to the handler, which may return before the first byte is sent, as with `file.pipe(response)`.
+ * Whether Nest leaves the response to the handler, which may return before the first byte is sent, as with
+ * `file.pipe(response)`.
  */
 function respondsByItself(controller: object, handler: string | symbol): boolean {
   if (Reflect.getMetadata(RESPONSE_PASSTHROUGH_METADATA, controller, handler)) return false;

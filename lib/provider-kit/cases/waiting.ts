@@ -146,7 +146,8 @@ export const waitingCases: readonly CaseDefinition[] = [
       let slowest = 0;
       for (let turn = 0; turn < 9; turn += 1) {
         const process = processes[turn % 3] ?? holder;
-        // A backend with a queue orders requests by age, but only as precisely as message delays allow, and they can be long on a busy machine.
+        // A backend with a queue orders requests by age, but only as precisely as message delays allow, and they can be
+        // long on a busy machine.
         const travel = await stage.duration(async () => (await process.locks.acquire('elsewhere')).release());
         slowest = Math.max(slowest, travel);
         if (turn >= 3) await stage.sleep(Math.max(50, 5 * slowest));

@@ -145,7 +145,8 @@ async function inspect(members: readonly Member[], key: string): Promise<LockInf
 }
 
 /**
- * Frees members in reverse order, as a release does. Succeeds if one member is freed: the holder then loses the lock and releases the rest.
+ * Frees members in reverse order, as a release does. Succeeds if one member is freed: the holder then loses the lock
+ * and releases the rest.
  */
 async function forceRelease(members: readonly Member[], key: string): Promise<boolean> {
   const failures: unknown[] = [];

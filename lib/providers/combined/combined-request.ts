@@ -107,7 +107,8 @@ export class CombinedRequest {
   }
 
   /**
-   * Releases the members in reverse order. Resolves as soon as one reports a loss, or otherwise after all have responded.
+   * Releases the members in reverse order. Resolves as soon as one reports a loss, or otherwise after all have
+   * responded.
    *
    * If one member lost the lock, the others retain it for the last reported validity, because the holder may not have
    * stopped yet.

@@ -7,8 +7,8 @@ const FASTEST = 1.01;
 const GRANULARITY = 2;
 
 /**
- * The rule, as applied by one process, that keeps two members from granting locks at the same time. Immutable: each step returns
- * a new value.
+ * The rule, as applied by one process, that keeps two members from granting locks at the same time. Immutable: each
+ * step returns a new value.
  *
  * A *confirmation* is an acknowledged write to the record that left the epoch unchanged. A lock granted in an epoch is
  * valid for less than `window` ms after the last confirmation was sent. A switch is a write to the same record, so
@@ -17,8 +17,8 @@ const GRANULARITY = 2;
  * epoch has ended everywhere, even in a process that is cut off and hasn't seen the switch. Only then does the new
  * member grant locks. The first process to finish waiting writes `settled`, so later ones don't have to wait.
  *
- * Processes may have different windows, for example during a rollout that changes the window. No process confirms before the
- * record contains its own window. The record keeps the longest window, and processes wait that long.
+ * Processes may have different windows, for example during a rollout that changes the window. No process confirms
+ * before the record contains its own window. The record keeps the longest window, and processes wait that long.
  *
  * No clocks are compared: each bound is measured on one process's monotonic clock, between two events in that process.
  * The rule relies on two facts: writes to the record are ordered and never lost, and clock rates differ by at

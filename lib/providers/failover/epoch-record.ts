@@ -16,7 +16,9 @@ export interface EpochRecord {
   readonly active: string;
   /** Whether a process has waited until all locks from earlier epochs had ended. */
   readonly settled: boolean;
-  /** The longest window, in ms, of any process that has ever taken part: a lock may be valid somewhere for that long. */
+  /**
+   * The longest window, in ms, of any process that has ever taken part: a lock may be valid somewhere for that long.
+   */
   readonly window: number;
   /** The number of failbacks. Each one doubles the time that the preferred member stays unused after a switch. */
   readonly failbacks: number;

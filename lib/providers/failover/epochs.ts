@@ -69,7 +69,8 @@ export class Epochs {
   }
 
   /**
-   * The epoch in which locks are granted. @throws LockUnavailableError while no member may grant locks; nothing has been sent
+   * The epoch in which locks are granted. @throws LockUnavailableError while no member may grant locks; nothing has
+   * been sent
    */
   at(now: number): Epoch {
     const confirmation = this.record.recentConfirmation(now);

@@ -31,15 +31,16 @@ import type { FailoverSettings } from './failover-options.js';
 const RENEWAL_TIMEOUTS_PER_WINDOW = 4;
 
 /**
- * How long a member keeps a crashed process's lock, in ms. Long enough for two renewals, one every third of a window, to fail.
+ * How long a member keeps a crashed process's lock, in ms. Long enough for two renewals, one every third of a window,
+ * to fail.
  */
 export function memberLease({ window }: FailoverSettings): number {
   return Math.max(2 * window, 10_000);
 }
 
 /**
- * Failover within one application. Each request goes to the member that is active at that time, and its release goes to the
- * same member. `Confirmation` explains why two members never grant at the same time.
+ * Failover within one application. Each request goes to the member that is active at that time, and its release goes to
+ * the same member. `Confirmation` explains why two members never grant at the same time.
  */
 export class FailoverBackend implements LockBackend<FailoverRequest> {
   readonly capabilities: LockCapabilities;
@@ -133,7 +134,8 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
       ? await this.#renewOnMember(own, own.grant, suspensions)
       : undefined;
     if (outcome === 'lost') return 'lost';
-    // Wait for the next scheduled write. Renewals are as frequent as confirmations, so one write per renewal would double the load.
+    // Wait for the next scheduled write. Renewals are as frequent as confirmations, so one write per renewal would
+    // double the load.
     if (this.#heldUntil(own, this.context.clock.now()) <= reportedUntil) await this.#epochs.record.nextWrite();
     // If the member didn't respond, the lock's validity is unchanged, unless the machine was suspended in the meantime.
     if (typeof outcome !== 'object' && own.suspensions !== suspensions) return 'unknown';
@@ -144,7 +146,8 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
   }
 
   /**
-   * Releases the lock on the member that received the request, even after a switch. The core repeats the release there if it gets no response.
+   * Releases the lock on the member that received the request, even after a switch. The core repeats the release there
+   * if it gets no response.
    */
   release(request: AcquireRequest<FailoverRequest>, options: ReleaseOptions): Promise<ReleaseOutcome> {
     const own = request.state;

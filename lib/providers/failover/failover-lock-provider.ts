@@ -10,9 +10,8 @@ import { type FailoverLockProviderOptions, type FailoverSettings, readOptions } 
  * Mutual exclusion holds through every switch, regardless of which parts of the network each process can reach. A lock
  * is valid only if its process has recently written to a record shared by all processes, and a new provider grants
  * locks only after all earlier ones have ended (see `Confirmation`). In exchange, each process writes to the record
- * every third of
- * `window`, no locks are granted while the record is unreachable, and a switch pauses locks for about one `window`.
- * Fencing tokens keep increasing across switches: epoch · 2^52 + the provider's token.
+ * every third of `window`, no locks are granted while the record is unreachable, and a switch pauses locks for about
+ * one `window`. Fencing tokens keep increasing across switches: epoch · 2^52 + the provider's token.
  *
  * Mutual exclusion can break if the record loses an acknowledged write, if clock rates differ by more than 1 %, or if a
  * machine is suspended for up to 2 s around a switch without being detected (locks overlap for that time). As without
@@ -44,7 +43,10 @@ export class FailoverLockProvider implements LockProvider {
     return new FailoverBackend(this.settings, context, members, store, records);
   }
 
-  /** Checks that the members can keep the locks, and that their tokens fit into 52 bits; otherwise, locks couldn't be granted. */
+  /**
+   * Checks that the members can keep the locks, and that their tokens fit into 52 bits; otherwise, locks couldn't be
+   * granted.
+   */
   #assertUsable(members: ReadonlyMap<string, Member>): void {
     const lease = memberLease(this.settings);
     const { fencing } = commonCapabilities([...members.values()]);

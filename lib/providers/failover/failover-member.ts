@@ -89,7 +89,8 @@ export class FailoverMember {
   async #probe(): Promise<void> {
     const { random, name } = this.context;
     const leaving = new AbortController();
-    // One key for all processes, because a SQL member keeps one row per key. If another process is probing, "busy" counts as a response too.
+    // One key for all processes, because a SQL member keeps one row per key. If another process is probing, "busy"
+    // counts as a response too.
     const key = `failover:${name}:probe`;
     const probe = this.locking.request(probeFor(key, random.id(), PROBE_LEASE, leaving.signal));
     try {

@@ -12,10 +12,10 @@ export interface FailoverLockProviderOptions {
    */
   readonly casStore: string;
   /**
-   * How long locks stay valid without a response from the record's provider, in ms. Each process writes to the record every third
-   * of this time, and a switch pauses locks for about as long. Each provider is also probed every third of this time, by acquiring
-   * and releasing a lock. A preferred provider isn't used again until at least ten windows after the switch. Default 6 s,
-   * at least 1 s and at most a day. All processes must use the same value.
+   * How long locks stay valid without a response from the record's provider, in ms. Each process writes to the record
+   * every third of this time, and a switch pauses locks for about as long. Each provider is also probed every third of
+   * this time, by acquiring and releasing a lock. A preferred provider isn't used again until at least ten windows
+   * after the switch. Default 6 s, at least 1 s and at most a day. All processes must use the same value.
    */
   readonly window?: ConfiguredDuration | undefined;
 }

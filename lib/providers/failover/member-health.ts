@@ -18,7 +18,8 @@ export interface HealthThresholds {
  * A circuit breaker that tracks a member's health based on the outcome of each call.
  *
  * A member that renews locks but rejects new ones (Redis out of memory, a read-only database) is useless for new
- * callers, so it counts as down too. That takes longer than for a silent member, because a switch ends the locks that the member still renews.
+ * callers, so it counts as down too. That takes longer than for a silent member, because a switch ends the locks that
+ * the member still renews.
  */
 export class MemberHealth {
   #state: ProviderState = 'up';
@@ -101,7 +102,8 @@ class Streak {
   }
 
   /**
-   * Whether several failures occurred over this many ms. One burst isn't enough: a broken connection makes every call in flight fail at once.
+   * Whether several failures occurred over this many ms. One burst isn't enough: a broken connection makes every call
+   * in flight fail at once.
    */
   lasts(duration: number, now: number): boolean {
     return this.count >= FAILURES && now - this.#since >= duration;

@@ -36,8 +36,7 @@ const REPORT_TRIES = 2;
  * Reports never starve confirmations. A write changes the record only while its process's confirmation is less than
  * half a window old, and only in its first two tries. Otherwise, it writes back what it found, which never conflicts
  * with other processes. During a storm of reports, confirmations age, so fewer processes change the record, and after
- * half a
- * window at the latest every process only confirms.
+ * half a window at the latest every process only confirms.
  */
 export class SharedRecord {
   #confirmation: Confirmation;
@@ -100,7 +99,8 @@ export class SharedRecord {
   }
 
   /**
-   * The same for sending a request. The last suspension check may be up to a second old, because the response gets a new one.
+   * The same for sending a request. The last suspension check may be up to a second old, because the response gets a
+   * new one.
    */
   recentConfirmation(now: number): Confirmation {
     this.#noteSuspensions(this.suspension.recent(now));
@@ -154,7 +154,10 @@ export class SharedRecord {
     return done;
   }
 
-  /** Applies `change` to the record and writes the result. If it finds a different record instead, retries with that one. */
+  /**
+   * Applies `change` to the record and writes the result. If it finds a different record instead, retries with that
+   * one.
+   */
   async #amend(
     change: (record: EpochRecord, tries: number) => EpochRecord,
     timeout = this.settings.window / ANSWERS_PER_WINDOW,

@@ -9,10 +9,12 @@ const LONGEST_STAY = 3_600_000;
 const WINDOWS_BETWEEN_COUNTS = 10;
 
 /**
- * Decides what this process writes to the shared record: which members don't respond to it, and a switch when one is due.
+ * Decides what this process writes to the shared record: which members don't respond to it, and a switch when one is
+ * due.
  *
  * The active member is abandoned when it responds to neither this process nor most of the reporting processes. If only
- * one process can't reach the member, that process fails closed. Mutual exclusion doesn't depend on reports, so a late or lost one costs only time.
+ * one process can't reach the member, that process fails closed. Mutual exclusion doesn't depend on reports, so a late
+ * or lost one costs only time.
  */
 export class SwitchPolicy {
   readonly #self: string;

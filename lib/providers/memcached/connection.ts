@@ -36,11 +36,13 @@ const OLDEST = '1.6.10';
 
 const CLIENT: string = 'memcache';
 
-// The client closes connections that are idle for longer than its timeout, so this is the longest timer delay that Node supports.
+// The client closes connections that are idle for longer than its timeout, so this is the longest timer delay that Node
+// supports.
 const NO_IDLE_TIMEOUT_MS = 2 ** 31 - 1;
 
 /**
- * A single connection, from open to close. It never reconnects, so it can't mistake a reply meant for an earlier connection for its own.
+ * A single connection, from open to close. It never reconnects, so it can't mistake a reply meant for an earlier
+ * connection for its own.
  *
  * It uses a node of the `memcache` package, one layer below that package's cache. The cache reports a failed command
  * like a rejected one (`add` returns false, `get` undefined) and doesn't expose CAS ids.

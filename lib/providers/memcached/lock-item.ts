@@ -12,8 +12,8 @@ const READABLE = /^[!"$-~]+$/;
 
 /**
  * Returns the item's name: `shop:order:42` if the key is short printable ASCII, otherwise `shop:#` and a SHA-256 hash.
- * Readable keys can't contain `#`, and namespaces can't contain `:`, so names are unique. Never change this format: during
- * a rollout, old and new instances wouldn't see each other's locks.
+ * Readable keys can't contain `#`, and namespaces can't contain `:`, so names are unique. Never change this format:
+ * during a rollout, old and new instances wouldn't see each other's locks.
  */
 export function itemKeyOf(namespace: string, key: string): string {
   if (key.length <= LONGEST_READABLE && READABLE.test(key)) return `${namespace}:${key}`;

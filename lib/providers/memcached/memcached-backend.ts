@@ -20,7 +20,8 @@ import { type Hold, holderIn, holdOf, itemKeyOf, RETAINED, secondsFor, textOf } 
 import type { MemcachedSettings } from './memcached-options.js';
 import { ReconnectingConnection } from './reconnecting-connection.js';
 
-// How many times to retry a write if the item has changed since it was read. Only this process's other writes can change it.
+// How many times to retry a write if the item has changed since it was read. Only this process's other writes can
+// change it.
 const TRIES = 3;
 
 /**

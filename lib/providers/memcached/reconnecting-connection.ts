@@ -87,7 +87,8 @@ export class ReconnectingConnection {
     if (this.#isClosed) return;
     const { clock, random } = this.context;
     const delay = backOff(random, this.#attempts, RETRY);
-    // A successful connection proves nothing: a server that is starting or full, or a proxy without a server, accepts connections and then closes them.
+    // A successful connection proves nothing: a server that is starting or full, or a proxy without a server, accepts
+    // connections and then closes them.
     this.#attempts += 1;
     this.#timer = clock.setTimer(() => void this.#reconnect(), delay, true);
   }

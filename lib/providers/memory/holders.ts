@@ -4,7 +4,8 @@ import type { StoredHold } from './stored-hold.js';
  * One key's holders by id, oldest first. There may be many, so no operation on a single holder iterates over all
  * of them.
  *
- * Most keys have at most one holder, which is stored without a map: a map accounted for 5 % of an uncontended lock's cost.
+ * Most keys have at most one holder, which is stored without a map: a map accounted for 5 % of an uncontended lock's
+ * cost.
  */
 export class Holders {
   #only: StoredHold | undefined;

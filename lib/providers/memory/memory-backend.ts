@@ -22,7 +22,8 @@ import { MemoryWaits } from './memory-waits.js';
 import type { StoredHold } from './stored-hold.js';
 
 /**
- * One application's locks in a {@link MemoryStore}. Each operation takes effect synchronously, so locks are granted in call order.
+ * One application's locks in a {@link MemoryStore}. Each operation takes effect synchronously, so locks are granted in
+ * call order.
  */
 export class MemoryBackend implements LockBackend {
   readonly capabilities: LockCapabilities = {

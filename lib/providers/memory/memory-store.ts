@@ -25,8 +25,8 @@ const SWEEP_AFTER = 1_000;
 const KEEP_RECORDS = 400 * 86_400_000;
 
 /**
- * Holds one process's locks, acting as the server for `MemoryLockProvider`. Providers with the same store compete for the
- * same locks.
+ * Holds one process's locks, acting as the server for `MemoryLockProvider`. Providers with the same store compete for
+ * the same locks.
  */
 export class MemoryStore {
   /** @internal Job records by name, including the namespace. */
@@ -166,8 +166,8 @@ export class MemoryStore {
   }
 
   /**
-   * @internal Any one of a key's holds, and its holder count (both exclude retained holds). Does not remove expired holds
-   * first.
+   * @internal Any one of a key's holds, and its holder count (both exclude retained holds). Does not remove expired
+   * holds first.
    */
   holding(key: string): { readonly hold: StoredHold; readonly holders: number } | undefined {
     const slot = this.#slots.get(key);

@@ -15,7 +15,8 @@ export interface StoredHold {
   /** The key stays locked until this time, even if it is released earlier (`minHold`). */
   readonly keepUntil: number;
   /**
-   * Whether the hold was released before `keepUntil`. It no longer has a holder, but it excludes others until it expires.
+   * Whether the hold was released before `keepUntil`. It no longer has a holder, but it excludes others until it
+   * expires.
    */
   isRetained: boolean;
   /** The holder's trace label, for waiters to read. */

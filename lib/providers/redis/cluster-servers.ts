@@ -13,7 +13,10 @@ import { BUCKETS } from './key-layout.js';
 import { RedisServer, type ServerSettings } from './redis-server.js';
 import { RedisServers, type ServersListener, type Shard } from './redis-servers.js';
 
-/** The pause in ms before the slot map is read again while a slot migrates or a master is down. It doubles each time, up to the maximum. */
+/**
+ * The pause in ms before the slot map is read again while a slot migrates or a master is down. It doubles each time, up
+ * to the maximum.
+ */
 const REFRESH_DELAY = 50;
 const MAX_REFRESH_DELAY = 1_000;
 
@@ -23,9 +26,10 @@ const ELSEWHERE = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN) /;
 /**
  * The masters of a Redis Cluster, with connections to each master that serves one of our buckets.
  *
- * Commands don't go through the library's Cluster client, because it resends a command when its connection breaks (ioredis:
- * `retryDelayOnFailover`, up to `maxRedirections` times), and queues commands if it doesn't know their node. After a failover, it would still
- * send an acquire whose request has ended. Here, a call is resent only if the server reported that it didn't run.
+ * Commands don't go through the library's Cluster client, because it resends a command when its connection breaks
+ * (ioredis: `retryDelayOnFailover`, up to `maxRedirections` times), and queues commands if it doesn't know their node.
+ * After a failover, it would still send an acquire whose request has ended. Here, a call is resent only if the server
+ * reported that it didn't run.
  *
  * While a slot migrates, its bucket's calls wait. We don't follow `ASK`: the script also touches keys that the call
  * doesn't declare (queue, readers). If one of them has not arrived yet, the importing node would treat it as missing
@@ -130,8 +134,9 @@ export class ClusterServers extends RedisServers {
 
   async #readMap(refusing: RedisServer | undefined, lacksMajority: boolean): Promise<void> {
     if (this.#isClosed) return;
-    // A server that has just reported a moved slot has the newest map, so it is queried first. A server that is cut off from the others still
-    // reports itself as the master of its slots after its replica has been promoted, so it is queried last.
+    // A server that has just reported a moved slot has the newest map, so it is queried first. A server that is cut off
+    // from the others still reports itself as the master of its slots after its replica has been promoted, so it is
+    // queried last.
     const rank = lacksMajority ? 1 : -1;
     const rankOf = (server: RedisServer) => (server === refusing ? rank : 0);
     for (const { address, commands } of this.all.toSorted((a, b) => rankOf(a) - rankOf(b))) {
@@ -165,7 +170,8 @@ export class ClusterServers extends RedisServers {
         void server.close();
       }
     }
-    // Held locks must be renewed at their new server before requests are sent there. A newly connected server reports `onUp` itself.
+    // Held locks must be renewed at their new server before requests are sent there. A newly connected server reports
+    // `onUp` itself.
     if (hasMoved) this.onUp();
     // The node that reported the map may not know all masters yet.
     if (this.shards.some(({ server }) => server === undefined)) this.#refreshUntilServed();

@@ -8,13 +8,15 @@ const SIGNIFICANT = 6;
  * A hash table from holder ids to values that reuses its memory. Use it only for ids that this process has generated:
  * the hash isn't seeded, so whoever chooses the ids could make them collide. A `Map` is seeded.
  *
- * A `Map` whose entries come and go allocates a new table every few dozen insertions, and the old table points to the new one. Once one of
- * these tables is in V8's old generation, all later ones stay alive, with everything they refer to, until the next full garbage collection.
- * Measured on Redis with 64 locks in flight, after a first full collection: garbage collection took 6.1 of 14.7 µs of CPU time per cycle with a
- * `Map` for the requests, and 2.0 of 11.0 µs with this table. Before that collection, both cost the same. Backends for slower servers use
- * maps, and so do the per-key queues, where a table saved nothing.
+ * A `Map` whose entries come and go allocates a new table every few dozen insertions, and the old table points to the
+ * new one. Once one of these tables is in V8's old generation, all later ones stay alive, with everything they refer
+ * to, until the next full garbage collection. Measured on Redis with 64 locks in flight, after a first full collection:
+ * garbage collection took 6.1 of 14.7 µs of CPU time per cycle with a `Map` for the requests, and 2.0 of 11.0 µs with
+ * this table. Before that collection, both cost the same. Backends for slower servers use maps, and so do the per-key
+ * queues, where a table saved nothing.
  *
- * Open addressing with linear probing, at most half full. Deleting an entry moves later ones up (Knuth, The Art of Computer Programming 3,
+ * Open addressing with linear probing, at most half full. Deleting an entry moves later ones up (Knuth, The Art of
+ * Computer Programming 3,
  * 6.4, algorithm R), so no tombstones are left and nothing is rebuilt.
  */
 export class HolderTable<T> {

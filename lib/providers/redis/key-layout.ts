@@ -2,11 +2,13 @@ import { decodeKey, encodeCharacters, encodeKey } from './client/encode-key.js';
 
 /**
  * The number of buckets over which a namespace's locks are spread. All of a lock's records are in one hash slot, so a
- * Redis Cluster can run the script. Never change this number: package versions with different numbers wouldn't see each other's locks.
+ * Redis Cluster can run the script. Never change this number: package versions with different numbers wouldn't see each
+ * other's locks.
  */
 export const BUCKETS = 16;
 
-// These match the part after the namespace. An encoded key never contains `}`, so names with a queue or reader suffix don't match.
+// These match the part after the namespace. An encoded key never contains `}`, so names with a queue or reader suffix
+// don't match.
 const LOCK = /^\{(?:\d|1[0-5])\}:([^}]*)$/s;
 const RECORD = /^\{(?:\d|1[0-5])\}record:([^}]*)$/s;
 
@@ -70,7 +72,10 @@ export class KeyLayout {
     return `${this.#namespace}:{${bucketOf(key)}}:${encodeKey(key)}`;
   }
 
-  /** Reverses {@link lockOf}: the key, or its hash if the key is long; `undefined` for a Redis key that is not a lock of this namespace. */
+  /**
+   * Reverses {@link lockOf}: the key, or its hash if the key is long; `undefined` for a Redis key that is not a lock of
+   * this namespace.
+   */
   keyOf(name: string): string | undefined {
     return this.#decode(name, LOCK);
   }

@@ -33,7 +33,10 @@ import { notConnected, notListed, unavailable } from './unavailable.js';
 /** A process's id in queues and on its channel: 48 random bits, the width that the script expects. */
 const PROCESS_ID_DIGITS = 12;
 
-/** A Cluster node rejects other nodes' keys and may fail over to a server that a single-server provider doesn't know about. */
+/**
+ * A Cluster node rejects other nodes' keys and may fail over to a server that a single-server provider doesn't know
+ * about.
+ */
 const CLUSTERED =
   'this server is a Cluster node, but it is configured as a single server. Pass all nodes as "cluster", such as { cluster: [{ host, port }] }, or pass a Cluster client.';
 
@@ -186,7 +189,10 @@ export class RedisBackend implements LockBackend<RedisRequest>, ServersListener 
     return diagnoseServers(serverCalls, { isCluster, waitReplicas, key, channel: this.#layout.channelOf(''), pattern });
   }
 
-  /** @throws LockConfigError if the server can't store locks. If INFO is denied, the first lock request reveals the problem. */
+  /**
+   * @throws LockConfigError if the server can't store locks. If INFO is denied, the first lock request reveals the
+   * problem.
+   */
   async #refuseUnfit(): Promise<void> {
     const infos = await Promise.all(
       this.#servers.serverCalls.map(async (call) => String(await call('info').catch(() => ''))),

@@ -88,7 +88,8 @@ const INSPECT_REPLY =
   /^(held|retained) (exclusive|shared|limited) (\d{1,9}) (\d{1,9}) (-?\d{1,15}) (\d{16}) (\d{16}) ([\w,]*)(?: (\d{1,15}) (\d{1,15}|inf))?$/;
 
 /**
- * Reads the state, mode, holders, waiters, ms left, token, server time, and instances, plus a limited lock's used weight and limit.
+ * Reads the state, mode, holders, waiters, ms left, token, server time, and instances, plus a limited lock's used
+ * weight and limit.
  *
  * @returns with the ids of the first 100 holders' instances instead of their names
  * @throws SyntaxError for any other reply

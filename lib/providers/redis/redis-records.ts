@@ -11,10 +11,11 @@ const ANSWER = /^(\d{13})(?:=(.*))?$/s;
 const READS = 32;
 
 /**
- * A namespace's job records, each stored as a string. Every operation is one script call, which also returns the server's time.
+ * A namespace's job records, each stored as a string. Every operation is one script call, which also returns the
+ * server's time.
  *
- * A record is as durable as a lock. With `waitReplicas`, everything written or read has reached that many replicas. To ensure this, a read
- * also sets the expiry, because `WAIT` only covers writes on its own connection.
+ * A record is as durable as a lock. With `waitReplicas`, everything written or read has reached that many replicas. To
+ * ensure this, a read also sets the expiry, because `WAIT` only covers writes on its own connection.
  */
 export class RedisRecords implements RecordStore {
   constructor(

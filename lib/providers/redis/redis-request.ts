@@ -30,7 +30,8 @@ const COHORT = 64;
  *
  * - `acquiring`: waiting for the first reply, or for the first one after a failure.
  * - `queued`: in the server's queue and polling. A message announces the grant.
- * - `unconfirmed`: the server has granted the lock, and a renewal must confirm the grant before it is reported to the core.
+ * - `unconfirmed`: the server has granted the lock, and a renewal must confirm the grant before it is reported to the
+ *   core.
  * - `granted`: the grant has been reported.
  * - `unknown`: ended without a grant. The core resends the request or releases it.
  */
@@ -39,9 +40,11 @@ type State = 'acquiring' | 'queued' | 'unconfirmed' | 'granted' | 'unknown';
 /**
  * One request for a lock, from its first acquire to its release.
  *
- * This object doubles as the acquire operation that it sends. At most one acquire is in flight, because with two, the server could grant both.
+ * This object doubles as the acquire operation that it sends. At most one acquire is in flight, because with two, the
+ * server could grant both.
  *
- * A grant is confirmed before it is reported if it may have expired in transit, or if the provisional lease wouldn't otherwise be renewed.
+ * A grant is confirmed before it is reported if it may have expired in transit, or if the provisional lease wouldn't
+ * otherwise be renewed.
  */
 export class RedisRequest implements Operation {
   /** The last acquire's weight. */
@@ -51,7 +54,10 @@ export class RedisRequest implements Operation {
   #state: State = 'unknown';
   /** When the acquire in flight was sent (monotonic clock). */
   #acquireSentAt: number | undefined;
-  /** Whether to poll when the acquire in flight returns, because the server may have run it before the change that this process was notified of. */
+  /**
+   * Whether to poll when the acquire in flight returns, because the server may have run it before the change that this
+   * process was notified of.
+   */
   #pollAfterReply = false;
   #isConfirming = false;
   /** Whether an acquire may have reached a server. */
@@ -119,7 +125,8 @@ export class RedisRequest implements Operation {
     return new Promise((resolve) => {
       const onReply = (reply: unknown, sentAt: number) => {
         const held = readHeld(reply, lease);
-        // A different token means that the provisional lease expired and the lock was granted to us again, so the tokens in use are outdated.
+        // A different token means that the provisional lease expired and the lock was granted to us again, so the
+        // tokens in use are outdated.
         if (held?.token === token) resolve({ validUntil: validUntil(sentAt, Math.min(held.left, lease)) });
         else resolve(held || reply === 0 ? 'lost' : 'unknown');
       };
@@ -316,7 +323,8 @@ export class RedisRequest implements Operation {
       this.poll();
       return;
     }
-    // A different token means that the provisional lease expired and the lock was granted again, for an unknown number of callers.
+    // A different token means that the provisional lease expired and the lock was granted again, for an unknown number
+    // of callers.
     if (held.token !== this.#token) this.#tokens = 1;
     this.#token = held.token;
     this.#hold(validUntil(sentAt, held.left));

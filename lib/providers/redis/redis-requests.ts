@@ -9,10 +9,11 @@ import type { NoticeOrigin, RedisServers } from './redis-servers.js';
 import { readFreeIn, readNotice } from './wire.js';
 
 /**
- * All of this process's requests by id, from the first acquire to the release, because a message may refer to any of them.
+ * All of this process's requests by id, from the first acquire to the release, because a message may refer to any of
+ * them.
  *
- * A grant for an unknown id is released: the server must have restored that id from a snapshot or a lagging replica and would
- * block other processes on its behalf.
+ * A grant for an unknown id is released: the server must have restored that id from a snapshot or a lagging replica and
+ * would block other processes on its behalf.
  */
 export class RedisRequests {
   readonly #requests = new HolderTable<RedisRequest>();
@@ -43,7 +44,8 @@ export class RedisRequests {
   onNotice(text: string, origin: NoticeOrigin): void {
     const frees = readFreeIn(text);
     if (frees) {
-      // The acquire may still be in flight: its result may come later in the same reply, or the message may have overtaken it.
+      // The acquire may still be in flight: its result may come later in the same reply, or the message may have
+      // overtaken it.
       this.#requests.get(frees.holder)?.wakeIn(frees.freeIn);
       return;
     }
@@ -62,7 +64,10 @@ export class RedisRequests {
     known.onHandoff(notice, grantedAt);
   }
 
-  /** Whether a notice is about a lock in this namespace and bucket. Otherwise, any publisher could make this process change unrelated keys. */
+  /**
+   * Whether a notice is about a lock in this namespace and bucket. Otherwise, any publisher could make this process
+   * change unrelated keys.
+   */
   #isOurLock(lock: string, origin: NoticeOrigin): boolean {
     if ('sentAt' in origin) return true;
     return this.layout.keyOf(lock) !== undefined && this.servers.shardOf(lock).channel === origin.channel;
@@ -73,7 +78,10 @@ export class RedisRequests {
     for (const known of this.#oldestFirst(({ isOpen }) => isOpen)) known.pollAfterReply();
   }
 
-  /** Schedules the next poll for waiting requests. Polls show that this process is alive and find grants whose messages were lost. */
+  /**
+   * Schedules the next poll for waiting requests. Polls show that this process is alive and find grants whose messages
+   * were lost.
+   */
   schedulePoll(): void {
     this.#timer ??= this.context.clock.setTimer(() => {
       this.#timer = undefined;

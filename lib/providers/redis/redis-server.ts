@@ -15,10 +15,12 @@ export interface ServerSettings extends ConnectionSettings {
 }
 
 /**
- * Our connections to one server: for commands, messages, and (with `waitReplicas`) commands that replicas must acknowledge.
+ * Our connections to one server: for commands, messages, and (with `waitReplicas`) commands that replicas must
+ * acknowledge.
  *
- * Sometimes only one of the connections notices a failover: the address points to the new master, but an established connection still leads to the
- * old one. If that master woke up, it would keep granting locks on that connection. So when the command connection is replaced, the others are too.
+ * Sometimes only one of the connections notices a failover: the address points to the new master, but an established
+ * connection still leads to the old one. If that master woke up, it would keep granting locks on that connection. So
+ * when the command connection is replaced, the others are too.
  */
 export class RedisServer implements ConnectionListener {
   readonly serverClock = new ServerClock();

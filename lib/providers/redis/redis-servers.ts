@@ -18,12 +18,17 @@ export interface ServersListener extends ConnectionListener, Pick<SubscriptionLi
   onNotice(notice: string, origin: NoticeOrigin): void;
 }
 
-/** Locks that share a counter, channel, and server: all of a namespace's locks on a single server, or one bucket's in a Cluster. */
+/**
+ * Locks that share a counter, channel, and server: all of a namespace's locks on a single server, or one bucket's in a
+ * Cluster.
+ */
 export class Shard {
   /** The channel on which this process receives notices about these locks. */
   readonly channel: string;
   readonly batcher: Batcher;
-  /** Runs operations on job records. Their replies are delivered once `waitReplicas` replicas have acknowledged them. */
+  /**
+   * Runs operations on job records. Their replies are delivered once `waitReplicas` replicas have acknowledged them.
+   */
   readonly recorder: Batcher;
   readonly #confirmer: Batcher;
   /** The server that currently has these locks. */
@@ -67,7 +72,10 @@ export class Shard {
   }
 }
 
-/** A backend's servers: a single server, the master that Sentinel reports, or the masters of a Cluster. Each shard is on one of them. */
+/**
+ * A backend's servers: a single server, the master that Sentinel reports, or the masters of a Cluster. Each shard is on
+ * one of them.
+ */
 export abstract class RedisServers implements ConnectionListener, SubscriptionListener {
   protected readonly shards: readonly Shard[];
   /** Counts connections and takeovers, to detect any that happen during a scan. */
@@ -129,8 +137,8 @@ export abstract class RedisServers implements ConnectionListener, SubscriptionLi
   /**
    * Scans all servers for keys that match a pattern, page by page.
    *
-   * Rejects if a connection was re-established, because a cursor is only valid on the server that returned it, or if a slot has moved,
-   * because its keys may have been missed. Either event triggers `onUp` before the scan ends.
+   * Rejects if a connection was re-established, because a cursor is only valid on the server that returned it, or if a
+   * slot has moved, because its keys may have been missed. Either event triggers `onUp` before the scan ends.
    */
   async *scan(pattern: string): AsyncGenerator<readonly string[]> {
     const epoch = this.#epoch;
@@ -145,8 +153,8 @@ export abstract class RedisServers implements ConnectionListener, SubscriptionLi
       } while (cursor !== '0');
     }
     if (this.isCluster) {
-      // A slot may have moved from a server not yet scanned to one already scanned. Inspecting a lock in that slot reveals the move.
-      // We use the empty key, which no lock can have.
+      // A slot may have moved from a server not yet scanned to one already scanned. Inspecting a lock in that slot
+      // reveals the move. We use the empty key, which no lock can have.
       await Promise.all(this.shards.map(({ batcher, counter }) => batcher.run(`${counter}:`, INSPECT, INSPECTION)));
     }
     if (this.#epoch !== epoch) throw new Error('A connection was re-established during the scan.');

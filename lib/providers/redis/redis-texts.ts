@@ -7,8 +7,9 @@ import { holderIn, readHolders } from './wire.js';
 const INSTANCE_NAMES_KEPT = 86_400_000;
 
 /**
- * Texts that processes share through the server, each stored as a string with an expiry: instance names, holders'
- * trace labels, and what a process's callers are waiting for. They are read and written with plain commands, so they add no load to the lock script.
+ * Texts that processes share through the server, each stored as a string with an expiry: instance names, holders' trace
+ * labels, and what a process's callers are waiting for. They are read and written with plain commands, so they add no
+ * load to the lock script.
  */
 export class RedisTexts implements WaitBoard {
   constructor(
@@ -30,15 +31,18 @@ export class RedisTexts implements WaitBoard {
   }
 
   /**
-   * Stores the label, prefixed with the holder's request id. The lock contains the same id, so a reader can ignore
-   * an earlier holder's label, and releases don't have to delete it. A failure is not reported, because the lock doesn't
+   * Stores the label, prefixed with the holder's request id. The lock contains the same id, so a reader can ignore an
+   * earlier holder's label, and releases don't have to delete it. A failure is not reported, because the lock doesn't
    * depend on the label.
    */
   label({ key, id }: AcquireRequest, text: string, duration: number): void {
     this.#write(this.layout.textOf('label', key), id + text, duration).catch(() => undefined);
   }
 
-  /** Reads both keys in one round trip. If the lock changes hands between the reads, the ids differ, or the label's holder has just left. */
+  /**
+   * Reads both keys in one round trip. If the lock changes hands between the reads, the ids differ, or the label's
+   * holder has just left.
+   */
   async labelOf(key: string): Promise<string | null> {
     const [value, label] = await Promise.all([
       this.#read(this.layout.lockOf(key)),

@@ -2,8 +2,9 @@
  * Estimates the earliest time, on this process's monotonic clock, at which something happened at the server.
  *
  * A message about a grant doesn't say how long it was in flight. But a command whose reply contains the server's time
- * ran after it was sent. So if a grant's server time is `d` later, it happened at least `d` after that command was sent,
- * minus 1 % for different clock speeds. Two machines' clocks are never compared: both times come from the same server.
+ * ran after it was sent. So if a grant's server time is `d` later, it happened at least `d` after that command was
+ * sent, minus 1 % for different clock speeds. Two machines' clocks are never compared: both times come from the same
+ * server.
  */
 export class ServerClock {
   /** When the command of the observation was sent; `-Infinity` without one. */
@@ -21,7 +22,9 @@ export class ServerClock {
     this.#sentAt = -Infinity;
   }
 
-  /** The earliest local time that may correspond to `serverTime` (µs); `undefined` if there is no recent observation. */
+  /**
+   * The earliest local time that may correspond to `serverTime` (µs); `undefined` if there is no recent observation.
+   */
   earliest(serverTime: number, now: number): number | undefined {
     // Over longer periods, the clocks drift apart, and the server's clock is more likely to have been stepped.
     if (now - this.#sentAt > RECENT) return undefined;
@@ -31,5 +34,8 @@ export class ServerClock {
 }
 
 const RECENT = 10_000;
-/** The same fraction as a lease's margin. If the estimate were too late by more than that, a lease would still be trusted after it ended. */
+/**
+ * The same fraction as a lease's margin. If the estimate were too late by more than that, a lease would still be
+ * trusted after it ended.
+ */
 const DRIFT = 0.01;

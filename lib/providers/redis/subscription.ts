@@ -81,7 +81,10 @@ export class Subscription extends OpenConnection {
     this.shut();
   }
 
-  /** Called when a message about a grant didn't arrive. Reconnects if the server doesn't reply to a ping on this connection. */
+  /**
+   * Called when a message about a grant didn't arrive. Reconnects if the server doesn't reply to a ping on this
+   * connection.
+   */
   probe(): void {
     if (this.#probe !== undefined) return;
     const { clock, commandTimeout } = this.settings;

@@ -4,7 +4,10 @@ import { isReplyError } from './client/redis-connection.js';
 import { isNotClustered, refusalIn } from './client/refusals.js';
 import { NotReplicated } from './wait-connection.js';
 
-/** The error for an operation on `key` that failed or got no reply. `sent: false` means no command has left this process. */
+/**
+ * The error for an operation on `key` that failed or got no reply. `sent: false` means no command has left this
+ * process.
+ */
 export function unavailable(provider: string, key: string, cause: unknown, sent = true): LockError {
   const what = `Lock "${key}" of provider "${provider}"`;
   return errorOf(what, `${reasonOf(cause)}; check the server and its log.`, { key, provider, cause, sent });
@@ -34,7 +37,8 @@ export function notConnected(provider: string, cause: unknown): LockError {
 }
 
 /**
- * Creates a `LockUnavailableError` for an outage, or a {@link LockConfigError} that explains a definite refusal by Redis.
+ * Creates a `LockUnavailableError` for an outage, or a {@link LockConfigError} that explains a definite refusal by
+ * Redis.
  *
  * @param otherwise the reason if Redis didn't refuse anything
  */

@@ -17,8 +17,8 @@ export class NotReplicated extends Error {
 /**
  * Sends commands, and delivers their replies once `replicas` replicas have acknowledged the writes.
  *
- * `WAIT` covers its own connection's writes and blocks that connection, so a separate one is needed. Commands are sent in batches, each
- * followed by one `WAIT`. Commands that arrive in the meantime go into the next batch.
+ * `WAIT` covers its own connection's writes and blocks that connection, so a separate one is needed. Commands are sent
+ * in batches, each followed by one `WAIT`. Commands that arrive in the meantime go into the next batch.
  */
 export class WaitConnection extends CommandConnection {
   #next: Sending[] = [];
@@ -59,7 +59,8 @@ export class WaitConnection extends CommandConnection {
     }
     const deliver = (error?: NotReplicated) => {
       for (const { sending, reply } of answered) {
-        // Without the replicas' acknowledgment, a "held" reply must not be trusted. A "not held" reply is true either way.
+        // Without the replicas' acknowledgment, a "held" reply must not be trusted. A "not held" reply is true either
+        // way.
         if (error && isHold(reply)) sending.onFailure(error);
         else if (error && Array.isArray(reply))
           sending.onReply(reply.map((each: unknown) => (isHold(each) ? error : each)));

@@ -73,7 +73,10 @@ function kindOf({ mode, minHold }: AcquireRequest, callers: number): keyof typeo
   return callers > 1 ? 'several' : 'exclusive';
 }
 
-/** The provisional lease, followed by `m` if the request has a `minHold`: such a grant can't be passed to another caller in the process. */
+/**
+ * The provisional lease, followed by `m` if the request has a `minHold`: such a grant can't be passed to another caller
+ * in the process.
+ */
 function provisionalOf({ lease, minHold }: AcquireRequest): string {
   return wholeMs(Math.min(lease, PROVISIONAL)) + (minHold > 0 ? 'm' : '');
 }
@@ -99,7 +102,8 @@ export interface HeldReply {
   readonly left: number;
 }
 
-// Replies are parsed strictly. If a parser threw, the process would crash, and the call's other operations wouldn't get a reply.
+// Replies are parsed strictly. If a parser threw, the process would crash, and the call's other operations wouldn't get
+// a reply.
 const HELD = /^(?:(\d{16})|h(\d{16})(-?\d{1,15}))$/;
 
 /** Reads `token` or `h token ms`; `undefined` for any other reply. */
@@ -179,9 +183,15 @@ export function readFreeIn(text: string): { readonly holder: string; readonly fr
   return freeIn && holder ? { freeIn: Number(freeIn), holder } : undefined;
 }
 
-/** The value of a lock with one holder: `p` or `w`, token, holder; `m`, token, time, holder; or `c`, token, time, process, holder. */
+/**
+ * The value of a lock with one holder: `p` or `w`, token, holder; `m`, token, time, holder; or `c`, token, time,
+ * process, holder.
+ */
 const EXCLUSIVE = /^(?:[pw]\d{16}|m\d{29}|c\d{29}[0-9a-f]{12})([0-9a-f]{32})$/;
-/** The value of a lock with readers. Each reader's record contains `h` and the holder, or `c`, the process, and the holder. */
+/**
+ * The value of a lock with readers. Each reader's record contains `h` and the holder, or `c`, the process, and the
+ * holder.
+ */
 const SHARED = /^s\d{16}$/;
 const READER = /^(?:h|c[0-9a-f]{12})([0-9a-f]{32})$/;
 

@@ -1,8 +1,9 @@
 import { encodeKey } from '../redis/client/encode-key.js';
 
 /**
- * A namespace's Redis keys on every node. They must never change: two versions of this package with different keys would not see each
- * other's locks. No key has a `RedisLockProvider` prefix (`namespace:{`), so both providers may share a server.
+ * A namespace's Redis keys on every node. They must never change: two versions of this package with different keys
+ * would not see each other's locks. No key has a `RedisLockProvider` prefix (`namespace:{`), so both providers may
+ * share a server.
  */
 export class RedlockKeyLayout {
   /** The token counter's key. */

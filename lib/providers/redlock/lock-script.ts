@@ -74,7 +74,10 @@ export function readVote(reply: string): Vote {
   };
 }
 
-/** A vote, as returned by `I`. The holder's id must not leave the backend, because anyone who knows it can release the lock. */
+/**
+ * A vote, as returned by `I`. The holder's id must not leave the backend, because anyone who knows it can release the
+ * lock.
+ */
 export interface ShownVote {
   readonly holder: string;
   readonly token: bigint;

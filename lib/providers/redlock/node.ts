@@ -35,7 +35,10 @@ export interface RedlockCommand {
 export class RedlockNode implements ConnectionListener {
   /** The server's run id, which changes every time it starts. */
   runId: string | undefined;
-  /** Why the server cannot be a node: it doesn't fail independently of the others, or it is too old. Nothing is sent to such a server. */
+  /**
+   * Why the server cannot be a node: it doesn't fail independently of the others, or it is too old. Nothing is sent to
+   * such a server.
+   */
   unfitness: string | undefined;
   readonly #connection: CommandConnection;
   /** Has a connection only while the node is ready. */
@@ -60,7 +63,8 @@ export class RedlockNode implements ConnectionListener {
   ) {
     const { clock } = context;
     const { commandTimeout, maxLease, delayedRestart } = settings;
-    // 'whole', because a release wakes this process's waiters: a request that got "busy" in the same call as the grant must be waiting by then.
+    // 'whole', because a release wakes this process's waiters: a request that got "busy" in the same call as the grant
+    // must be waiting by then.
     this.#batcher = new Batcher('', layout.counter, LOCK_SCRIPT, clock, () => undefined, undefined, 'whole');
     this.#connection = new CommandConnection(connection, { ...context, commandTimeout, topology: 'voter' }, this);
     if (delayedRestart) this.#probation = new Probation(this.#connection, clock, maxLease, layout.run);
@@ -74,7 +78,8 @@ export class RedlockNode implements ConnectionListener {
     this.#endRetry();
     this.runId = undefined;
     this.#probation?.stop();
-    // From here on, the connection's error is the cause. An earlier reason for refusal, such as a probation, may be long gone.
+    // From here on, the connection's error is the cause. An earlier reason for refusal, such as a probation, may be
+    // long gone.
     this.#refusal = undefined;
     this.#setReady(false);
   }
@@ -94,7 +99,10 @@ export class RedlockNode implements ConnectionListener {
     return this.#refusal ?? this.#connection.cause;
   }
 
-  /** Resolves when the node is ready or has refused. Rejects if it's unreachable, but keeps trying to reconnect in the background. */
+  /**
+   * Resolves when the node is ready or has refused. Rejects if it's unreachable, but keeps trying to reconnect in the
+   * background.
+   */
   async connect(): Promise<void> {
     await this.#connection.connect();
     await this.#identified;
@@ -128,7 +136,8 @@ export class RedlockNode implements ConnectionListener {
       return;
     }
     const fail = (cause: unknown) => {
-      // Keep it even if the node is down longer than any lease: the node may just be frozen, with vote requests unread. A pending one has no votes.
+      // Keep it even if the node is down longer than any lease: the node may just be frozen, with vote requests unread.
+      // A pending one has no votes.
       if (isRelease(command) && votes?.isSentTo(this.index) !== false) this.#pending.add(command);
       command.onFault?.(cause);
     };
@@ -153,8 +162,8 @@ export class RedlockNode implements ConnectionListener {
   }
 
   /**
-   * Finds out which server the connection leads to, and whether it may vote, before anything else is sent. An earlier refusal remains the
-   * cause until the outcome is known.
+   * Finds out which server the connection leads to, and whether it may vote, before anything else is sent. An earlier
+   * refusal remains the cause until the outcome is known.
    */
   async #identify(): Promise<void> {
     let denial: unknown;
@@ -222,7 +231,10 @@ export class RedlockNode implements ConnectionListener {
  */
 const MAX_PENDING = 10_000;
 
-/** One node's failed releases, at most one per request. If they weren't resent, their votes would block the keys for a lease. */
+/**
+ * One node's failed releases, at most one per request. If they weren't resent, their votes would block the keys for a
+ * lease.
+ */
 export class PendingReleases {
   readonly #byHolder = new Map<string, RedlockCommand>();
 
@@ -231,8 +243,9 @@ export class PendingReleases {
   }
 
   /**
-   * If a request has several releases, keeps the one that ends the most votes, not the one that failed last. They may fail out of order:
-   * without a connection, a release fails immediately, but one in flight fails only after the library closes its socket.
+   * If a request has several releases, keeps the one that ends the most votes, not the one that failed last. They may
+   * fail out of order: without a connection, a release fails immediately, but one in flight fails only after the
+   * library closes its socket.
    */
   add({ lock, args }: RedlockCommand): void {
     const holder = holderOf(args);
@@ -254,7 +267,10 @@ export class PendingReleases {
   }
 }
 
-/** Whether the first release also ends every vote that the second one would end. A cleanup ends only the votes of its own round and earlier ones. */
+/**
+ * Whether the first release also ends every vote that the second one would end. A cleanup ends only the votes of its
+ * own round and earlier ones.
+ */
 function endsVotesOf([code, vote]: OperationArguments, [otherCode, otherVote]: OperationArguments): boolean {
   return code === Code.release || (otherCode === Code.cleanUp && vote >= otherVote);
 }
@@ -264,7 +280,10 @@ function isVote({ args: [code] }: RedlockCommand): boolean {
   return code === Code.vote || code === Code.restoreVote;
 }
 
-/** Whether the command only ends votes. A failed release that retains its key (`minHold`) is not resent: the node's vote keeps the key locked. */
+/**
+ * Whether the command only ends votes. A failed release that retains its key (`minHold`) is not resent: the node's vote
+ * keeps the key locked.
+ */
 function isRelease({ args: [code, , ms] }: RedlockCommand): boolean {
   return code === Code.cleanUp || (code === Code.release && ms === NO_MS);
 }

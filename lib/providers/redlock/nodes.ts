@@ -57,7 +57,8 @@ export class RedlockNodes {
   /**
    * Connects to all nodes. A majority is enough.
    *
-   * @throws LockConfigError if two nodes are the same server, or one belongs to a Cluster; LockUnavailableError if no majority responds
+   * @throws LockConfigError if two nodes are the same server, or one belongs to a Cluster; LockUnavailableError if no
+   * majority responds
    */
   async connect(): Promise<void> {
     const { context, settings, layout, all } = this;
@@ -149,8 +150,8 @@ export class RedlockNodes {
 
   /**
    * Creates the error for a missing majority. If a node refuses, the message starts with the remedy. The error is a
-   * `LockConfigError` if so many nodes refuse
-   * that the others can't form a majority. Otherwise, nodes that are down may come back.
+   * `LockConfigError` if so many nodes refuse that the others can't form a majority. Otherwise, nodes that are down may
+   * come back.
    */
   #errorOf(
     what: string,
@@ -172,22 +173,23 @@ export class RedlockNodes {
   }
 }
 
-// How long an agreed token is used for estimates, in ms. Two clocks drift apart by up to 100 µs a second, which is up to 6 ms in this time.
+// How long an agreed token is used for estimates, in ms. Two clocks drift apart by up to 100 µs a second, which is up
+// to 6 ms in this time.
 const RECENT = 60_000;
 
 /**
  * Estimates which token the nodes will accept.
  *
- * A token must be larger than all earlier ones, and a majority must know it before it is used. Querying the nodes and then writing the largest
- * reply back takes two round trips. If the vote requests already carry a token that is larger than the counters of a majority, one round trip
- * is enough. Starting from the last agreed token, the estimate grows with the clock, so tokens stay close to their
- * grant times. The estimate may be wrong: if a node knows a larger token, it returns that one, and the round takes two
- * round trips.
+ * A token must be larger than all earlier ones, and a majority must know it before it is used. Querying the nodes and
+ * then writing the largest reply back takes two round trips. If the vote requests already carry a token that is larger
+ * than the counters of a majority, one round trip is enough. Starting from the last agreed token, the estimate grows
+ * with the clock, so tokens stay close to their grant times. The estimate may be wrong: if a node knows a larger token,
+ * it returns that one, and the round takes two round trips.
  */
 class Tokens {
   /**
-   * Whether the next grant must write its token to the nodes, while they have a vote for that grant: a node without a counter replied after
-   * the last decision, perhaps even after the release.
+   * Whether the next grant must write its token to the nodes, while they have a vote for that grant: a node without a
+   * counter replied after the last decision, perhaps even after the release.
    */
   isMissingAtNode = false;
   #agreed = 0;

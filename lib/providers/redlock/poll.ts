@@ -50,7 +50,8 @@ export abstract class Poll<T> implements RedlockCommand {
     const { clock } = this.nodes;
     this.sentAt = clock.now();
     this.#timer = clock.setTimer(() => {
-      // When the event loop unblocks, timers run before sockets are read. Wait until replies that have already arrived are read.
+      // When the event loop unblocks, timers run before sockets are read. Wait until replies that have already arrived
+      // are read.
       this.#timer = clock.setTimer(() => {
         this.isTimedOut = true;
         this.cause ??= new Error('No answer in time.');

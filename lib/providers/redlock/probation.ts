@@ -5,10 +5,10 @@ import { isReplyError } from '../redis/client/redis-connection.js';
 /**
  * With `delayedRestart`, decides when a node may vote.
  *
- * A node may have lost a vote it cast before its current run. Any such vote has expired once a process has observed the server's current run for
- * `maxLease`. We measure that time on our own monotonic clock, because the server's uptime follows its wall clock,
- * which jumps when corrected after a boot. Afterward, this process stores the run's id on the node, so later processes
- * don't have to wait again.
+ * A node may have lost a vote it cast before its current run. Any such vote has expired once a process has observed the
+ * server's current run for `maxLease`. We measure that time on our own monotonic clock, because the server's uptime
+ * follows its wall clock, which jumps when corrected after a boot. Afterward, this process stores the run's id on the
+ * node, so later processes don't have to wait again.
  */
 export class Probation {
   #votesFrom = Infinity;
@@ -29,7 +29,8 @@ export class Probation {
   }
 
   /**
-   * Called for each new connection, with the server's run id. If the id is unknown because the ACL denies `INFO`, the probation never ends.
+   * Called for each new connection, with the server's run id. If the id is unknown because the ACL denies `INFO`, the
+   * probation never ends.
    *
    * @throws the connection's error if the connection is lost again
    */

@@ -13,25 +13,27 @@ export type RedlockNodeOptions = RedisServerOptions;
 
 export interface RedlockLockProviderOptions {
   /**
-   * At least three independent Redis servers (6.2 or later), each as `{ url }`, `{ client }`, or `{ options }`. Don't use replicas of one master
-   * or nodes of one Cluster. Use an odd number, because four nodes tolerate no more failures than three.
+   * At least three independent Redis servers (6.2 or later), each as `{ url }`, `{ client }`, or `{ options }`. Don't
+   * use replicas of one master or nodes of one Cluster. Use an odd number, because four nodes tolerate no more failures
+   * than three.
    */
   readonly nodes: readonly RedlockNodeOptions[];
   /**
-   * The longest lease, in ms. It also limits extensions and `minHold`. Longer values are rejected with `LockConfigError`. Use the same value in
-   * all processes, and never change it: it bounds how long a vote that a node has lost may still count elsewhere.
-   * Default 30 s, at least 100 ms and at most 24.8 days.
+   * The longest lease, in ms. It also limits extensions and `minHold`. Longer values are rejected with
+   * `LockConfigError`. Use the same value in all processes, and never change it: it bounds how long a vote that a node
+   * has lost may still count elsewhere. Default 30 s, at least 100 ms and at most 24.8 days.
    */
   readonly maxLease?: ConfiguredDuration | undefined;
   /**
-   * Whether a restarted node votes only after a process has observed it for `maxLease`, when every vote it may have lost has expired. The
-   * process measures the time on its monotonic clock, and stores the result on the node. With new nodes, locks are unavailable for `maxLease`
-   * after the first process starts. Default false. Not needed if all nodes run with `appendonly yes` and `appendfsync always`.
+   * Whether a restarted node votes only after a process has observed it for `maxLease`, when every vote it may have
+   * lost has expired. The process measures the time on its monotonic clock, and stores the result on the node. With new
+   * nodes, locks are unavailable for `maxLease` after the first process starts. Default false. Not needed if all nodes
+   * run with `appendonly yes` and `appendfsync always`.
    */
   readonly delayedRestart?: boolean | undefined;
   /**
-   * How long a node may take to reply, in ms; at most a tenth of the lease. The provider reconnects to a node that is silent for this long.
-   * Default 500 ms, at least 50 ms and at most 24.8 days.
+   * How long a node may take to reply, in ms; at most a tenth of the lease. The provider reconnects to a node that is
+   * silent for this long. Default 500 ms, at least 50 ms and at most 24.8 days.
    */
   readonly commandTimeout?: ConfiguredDuration | undefined;
 }

@@ -6,7 +6,8 @@ import type { RedlockRequest } from './redlock-request.js';
 import type { RedlockGrant } from './round.js';
 
 /**
- * Checks whether a majority of the nodes still has votes that count. If so, all votes acknowledged before this check was sent count, too.
+ * Checks whether a majority of the nodes still has votes that count. If so, all votes acknowledged before this check
+ * was sent count, too.
  *
  * A vote acknowledged after the grant triggers a recount immediately. If the vote had to wait up to a third of the
  * lease for the next renewal, a node that restarted empty before then would end the hold, even with a majority still
@@ -27,7 +28,10 @@ class Recount extends Poll<Agreement> {
     this.#acknowledgedBefore = own.votes.acknowledged();
   }
 
-  /** A vote that doesn't count yet isn't a refusal until all nodes have replied, because an earlier recount may still make it count. */
+  /**
+   * A vote that doesn't count yet isn't a refusal until all nodes have replied, because an earlier recount may still
+   * make it count.
+   */
   decide(): Agreement | undefined {
     const { nodes, votes } = this.own;
     const counting = this.#standing.filter((round, node) => votes.counts(node, round)).length;

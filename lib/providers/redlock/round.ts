@@ -22,20 +22,20 @@ export interface RedlockGrant extends Grant {
  * Tokens grow: before a lock is granted, its token is written into the votes of a majority and into the counters of
  * those nodes. A later holder's majority shares a node with them. That node could cast its new vote only after the old
  * one had ended, and thus after the write, so it returns a larger token. The new grant takes the largest token
- * returned. For this, a majority must have counters. A node without a counter has lost it and only contributes its clock.
- * If a majority has no counter, the namespace is new, or a majority has lost its data and only the clocks
- * are left.
+ * returned. For this, a majority must have counters. A node without a counter has lost it and only contributes its
+ * clock. If a majority has no counter, the namespace is new, or a majority has lost its data and only the clocks are
+ * left.
  *
- * Callers in one process that hold the lock one after another get a block of tokens. The nodes compare its first token with their counter, and
- * store its last one. So the first token is larger than any in earlier blocks, and a later block's first token is
- * larger than this block's last. If a hold is found again, only its last token is known, so it can't be passed on.
+ * Callers in one process that hold the lock one after another get a block of tokens. The nodes compare its first token
+ * with their counter, and store its last one. So the first token is larger than any in earlier blocks, and a later
+ * block's first token is larger than this block's last. If a hold is found again, only its last token is known, so it
+ * can't be passed on.
  *
- * All keys share a node's counter. A node that has lost it gets a new one only from a write that arrives together with its own vote: a majority
- * with counters returned that token after the loss, so it is larger than all tokens granted before. Any other write may
- * date from before the loss, with a token older than those granted since. If enough nodes had such a counter, they
- * would agree on a smaller token. The counter doesn't protect a lock that was being granted while the node lost its
- * data.
- * `delayedRestart` covers that case.
+ * All keys share a node's counter. A node that has lost it gets a new one only from a write that arrives together with
+ * its own vote: a majority with counters returned that token after the loss, so it is larger than all tokens granted
+ * before. Any other write may date from before the loss, with a token older than those granted since. If enough nodes
+ * had such a counter, they would agree on a smaller token. The counter doesn't protect a lock that was being granted
+ * while the node lost its data. `delayedRestart` covers that case.
  */
 export class Round extends Poll<RoundOutcome> {
   readonly #number: string;
@@ -122,8 +122,8 @@ export class Round extends Poll<RoundOutcome> {
   }
 
   /**
-   * A vote that arrives after the grant counts if it carries the grant's token: the node didn't know a larger one, so its
-   * vote didn't contribute to any other grant in between. Any other vote needs a recount.
+   * A vote that arrives after the grant counts if it carries the grant's token: the node didn't know a larger one, so
+   * its vote didn't contribute to any other grant in between. Any other vote needs a recount.
    */
   protected override onLate(reply: unknown, node: number): void {
     const vote = this.#read(reply, node);
@@ -183,7 +183,10 @@ export class Round extends Poll<RoundOutcome> {
     return left[this.nodes.majority - 1] ?? 0;
   }
 
-  /** Ends the round's votes. On each connection, this follows the vote request, so it also ends votes that are still in flight. */
+  /**
+   * Ends the round's votes. On each connection, this follows the vote request, so it also ends votes that are still in
+   * flight.
+   */
   #cleanUp(): void {
     const { nodes, lock, request, votes } = this.own;
     if (!votes.isSent) return;

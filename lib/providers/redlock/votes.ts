@@ -4,8 +4,8 @@
  *
  * Only votes that count can renew a lock. The grant's votes count. A later vote counts once a renewal or recount sent
  * after its acknowledgment has succeeded without it, which proves that the vote coexisted with a majority. If it
- * counted earlier, a hold
- * could come back to life after another caller had held the lock (`test/redlock/lost-votes.spec.ts` finds the sequence).
+ * counted earlier, a hold could come back to life after another caller had held the lock
+ * (`test/redlock/lost-votes.spec.ts` finds the sequence).
  *
  * Every request has one of these, so they use lists indexed by node, which are smaller than a `Map`.
  */
@@ -22,7 +22,8 @@ export class Votes {
   }
 
   /**
-   * Records the node's reply in this round that another holder has its vote. A later round already sent to the node may still get a vote.
+   * Records the node's reply in this round that another holder has its vote. A later round already sent to the node may
+   * still get a vote.
    */
   refused(node: number, round: string): void {
     if (this.#sent[node] === round) this.#sent[node] = undefined;

@@ -3,7 +3,8 @@ import { shown } from '../../api/printable.js';
 import { option, type Option, refuse } from '../../core/toolkit/options.js';
 
 /**
- * Each member's `commandTimeout`. Undefined if a member doesn't declare one; such a member might not reconnect automatically.
+ * Each member's `commandTimeout`. Undefined if a member doesn't declare one; such a member might not reconnect
+ * automatically.
  */
 export function timeoutsOf(members: readonly Member[]): readonly number[] | undefined {
   const timeouts = members.flatMap(({ commandTimeout }) => commandTimeout ?? []);

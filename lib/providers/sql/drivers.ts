@@ -25,7 +25,8 @@ export type SqlConnectionOptions =
    */
   | { readonly postgres: SqlServerSettings | object; readonly url?: undefined; readonly mysql?: undefined }
   /**
-   * The configuration for `createConnection(…)` of `mysql2`, for MySQL and MariaDB, including TLS, a socket, or `authPlugins`, but not `queryFormat`.
+   * The configuration for `createConnection(…)` of `mysql2`, for MySQL and MariaDB, including TLS, a socket, or
+   * `authPlugins`, but not `queryFormat`.
    */
   | { readonly mysql: SqlServerSettings | object; readonly url?: undefined; readonly postgres?: undefined }
   /** A `postgres://`, `postgresql://`, `mysql://`, or `mariadb://` URL with a user, password, and database. */

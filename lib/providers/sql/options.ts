@@ -38,9 +38,8 @@ export interface SqlSessionLockOptions extends SqlLockOptions {
   /**
    * How long a frozen or disconnected process may be silent before the server frees its locks. Heartbeats are sent
    * every third of this interval. The COMMIT of writes made through `sqlClientOf(lock)` or `entityManagerOf(lock)` may
-   * take just
-   * as long; after that, its outcome is unknown, and the call rejects with `LockLostError` (reason `commit-unknown`).
-   * Default 30 s, at least 1 s and at most 24.8 days.
+   * take just as long; after that, its outcome is unknown, and the call rejects with `LockLostError` (reason
+   * `commit-unknown`). Default 30 s, at least 1 s and at most 24.8 days.
    */
   readonly sessionGuard?: ConfiguredDuration | undefined;
   /**

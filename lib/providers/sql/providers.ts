@@ -8,7 +8,8 @@ import { VersionLockBackend } from './version/version-lock-backend.js';
 export type SqlRowLockProviderOptions = SqlRowLockOptions & SqlConnectionOptions;
 
 /**
- * Locks on table rows, using `SELECT … FOR UPDATE` in a separate transaction. For MariaDB 10.6, MySQL 8.0.1, and Postgres 13 or later.
+ * Locks on table rows, using `SELECT … FOR UPDATE` in a separate transaction. For MariaDB 10.6, MySQL 8.0.1, and
+ * Postgres 13 or later.
  *
  * It guarantees mutual exclusion as long as there is one writer, and supports shared locks on MySQL and MariaDB. For
  * writes through {@link sqlClientOf}, the guarantee is absolute: they are committed while the lock is held, or not at
@@ -45,8 +46,8 @@ export type SqlVersionLockProviderOptions = SqlVersionLockOptions & SqlConnectio
  * A holder notices a loss by its deadline.
  *
  * Mutual exclusion can break with several writers, each with its own clock and rows (rejected at startup); if the
- * database's clock jumps (if forward, leases expire early; if backward, they last longer, but tokens still grow); or if a
- * failover or a backup loses committed rows. As with any lease, a process may also pause between its last check and a
+ * database's clock jumps (if forward, leases expire early; if backward, they last longer, but tokens still grow); or if
+ * a failover or a backup loses committed rows. As with any lease, a process may also pause between its last check and a
  * write, so compare tokens when you write.
  */
 export class SqlVersionLockProvider implements LockProvider {
@@ -72,15 +73,14 @@ export type SqlAdvisoryLockProviderOptions = SqlSessionLockOptions & SqlConnecti
  * Locks that the server keeps for a connection, without a table: `GET_LOCK` on MariaDB 10.6 and MySQL 8.0.1 or later,
  * and session-level advisory locks (exclusive and shared) on Postgres 14 or later.
  *
- * It guarantees mutual exclusion as long as there is only one server. A process that freezes or is cut off loses the lock
- * after the session guard (default 30 s), and knows so by then. A process that dies loses it immediately. Among
+ * It guarantees mutual exclusion as long as there is only one server. A process that freezes or is cut off loses the
+ * lock after the session guard (default 30 s), and knows so by then. A process that dies loses it immediately. Among
  * processes there is no strict order, but a waiter that has waited longer is usually next.
  *
  * Locks that are free when requested share one connection. A waiter uses a separate connection per key, which then
  * holds the lock. If a connection is lost, so are all locks on it. Mutual exclusion can break with several writers
- * (Galera
- * or multi-primary, which are rejected), during a failover, or if a process pauses between its last check and a write,
- * so use the token (`fencing`).
+ * (Galera or multi-primary, which are rejected), during a failover, or if a process pauses between its last check and a
+ * write, so use the token (`fencing`).
  */
 export class SqlAdvisoryLockProvider implements LockProvider {
   readonly #settings: SqlSettings;

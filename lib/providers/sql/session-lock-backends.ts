@@ -32,8 +32,8 @@ export class RowLockBackend extends SqlBackend<Database> {
   /**
    * Deletes rows that were created more than `unusedFor` ago (1 s to 24.8 days) and aren't locked. A row lock's last
    * use isn't recorded, so its creation time is used. Also deletes rows in the same table whose leases ended that long
-   * ago. Returns the number of deleted rows. If a deleted key is used again, the first lock costs one more statement, and
-   * an attempt that doesn't wait may find the key busy while its row is being deleted.
+   * ago. Returns the number of deleted rows. If a deleted key is used again, the first lock costs one more statement,
+   * and an attempt that doesn't wait may find the key busy while its row is being deleted.
    */
   purge(options: PurgeOptions): Promise<number> {
     return this.operate('purge()', ({ table }) => table.purge(options));

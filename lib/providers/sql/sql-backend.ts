@@ -159,7 +159,8 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
   protected abstract requestFor(database: D, request: AcquireRequest, context: BackendContext): SqlRequest;
 
   /**
-   * Acquires and releases a lock that no application uses. The lock may be busy, for example when several processes start together.
+   * Acquires and releases a lock that no application uses. The lock may be busy, for example when several processes
+   * start together.
    */
   async #probe(database: D, probe: Probe): Promise<void> {
     const { clock, random, namespace } = this.context;
@@ -185,8 +186,8 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
   }
 
   /**
-   * Connects to a server with our own connections, because all connections in the application's pool may be waiting for the
-   * locks to be renewed or released.
+   * Connects to a server with our own connections, because all connections in the application's pool may be waiting for
+   * the locks to be renewed or released.
    *
    * @param complete adds what the kind of lock needs
    * @throws LockConfigError if the server can't guarantee mutual exclusion, or the table can't store locks

@@ -13,8 +13,8 @@ interface Runner extends QueryRunner {
 }
 
 /**
- * The nested transaction in which the code runs. All transactions share one AsyncLocalStorage, because on Node 20 each instance permanently slows down
- * every promise in the process.
+ * The nested transaction in which the code runs. All transactions share one AsyncLocalStorage, because on Node 20 each
+ * instance permanently slows down every promise in the process.
  */
 const nestedIn = new AsyncLocalStorage<{ readonly of: EntityTransaction; readonly depth: number }>();
 
@@ -94,7 +94,10 @@ export class EntityTransaction extends LentTransaction {
     manager.transaction = nested;
   }
 
-  /** `typeorm-transactional` gives every repository the manager of its own transaction, unless the repository itself has one. */
+  /**
+   * `typeorm-transactional` gives every repository the manager of its own transaction, unless the repository itself has
+   * one.
+   */
   #keepRepositories(): void {
     const { manager } = this;
     const getRepository = manager.getRepository.bind(manager) as (target: unknown) => object;
@@ -123,12 +126,13 @@ export class EntityTransaction extends LentTransaction {
  *
  * Writes through it are committed when the lock is released, and rolled back when the `withLock` task or decorated
  * method fails, when the lock is lost, or when the process dies. Statements run one at a time. If the transaction was
- * not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'` is set, which you should avoid here).
+ * not committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'` is set,
+ * which you should avoid here).
  *
  * The transaction is READ COMMITTED. Don't end it yourself, and don't run anything in it that commits implicitly (DDL
- * and TRUNCATE on MySQL). Otherwise,
- * the lock is lost: immediately if the server's response shows it, otherwise at the next heartbeat, and before the COMMIT at
- * the latest. Writes made before the loss is detected are committed without the lock.
+ * and TRUNCATE on MySQL). Otherwise, the lock is lost: immediately if the server's response shows it, otherwise at the
+ * next heartbeat, and before the COMMIT at the latest. Writes made before the loss is detected are committed without
+ * the lock.
  *
  * The lock is lost if a single statement takes longer than the session guard. For a lock taken with `acquire`,
  * `lock.release()` commits, no matter what happened before.

@@ -19,19 +19,19 @@ export interface TypeOrmVersionLockProviderOptions extends SqlVersionLockOptions
 export type TypeOrmAdvisoryLockProviderOptions = TypeOrmSessionLockOptions;
 
 /**
- * Locks on table rows, using `SELECT … FOR UPDATE` in a separate transaction. For MariaDB 10.6, MySQL 8.0.1, and Postgres 13 or later.
+ * Locks on table rows, using `SELECT … FOR UPDATE` in a separate transaction. For MariaDB 10.6, MySQL 8.0.1, and
+ * Postgres 13 or later.
  *
- * It guarantees mutual exclusion as long as there is only one writer, and it supports shared locks on MySQL and MariaDB. For
- * writes through {@link entityManagerOf}, the guarantee is absolute: they are committed while the lock is held, or not
- * at all. A process that freezes or is cut off loses the lock after the session guard (default 30 s) and knows that by
- * then. A process that dies loses it immediately. Among processes there is no strict order, but a waiter that has
- * waited longer is usually next.
+ * It guarantees mutual exclusion as long as there is only one writer, and it supports shared locks on MySQL and
+ * MariaDB. For writes through {@link entityManagerOf}, the guarantee is absolute: they are committed while the lock is
+ * held, or not at all. A process that freezes or is cut off loses the lock after the session guard (default 30 s) and
+ * knows that by then. A process that dies loses it immediately. Among processes there is no strict order, but a waiter
+ * that has waited longer is usually next.
  *
  * Each key that is held or waited for uses one connection. Mutual exclusion can break if there are several writers
  * (Galera or multi-primary, which are rejected) or a failover loses the connection. For writes elsewhere, it can also
- * break
- * if a process pauses between its last check and the write, or in the half second before it notices that its connection
- * was killed.
+ * break if a process pauses between its last check and the write, or in the half second before it notices that its
+ * connection was killed.
  */
 export class TypeOrmRowLockProvider implements LockProvider {
   readonly #settings: SqlSettings;
@@ -53,15 +53,15 @@ export class TypeOrmRowLockProvider implements LockProvider {
 /**
  * Leases in table rows, with a version column as the fencing token. For MySQL, MariaDB, and Postgres.
  *
- * It guarantees mutual exclusion as long as there is only one writer and its wall clock doesn't jump. Each operation is a
- * single statement that compares the row with what was read and updates it by the database's clock. Rows are
- * kept, so versions survive releases, crashes, and restarts. Locks don't use a connection while they are held or waited for.
- * A holder notices a loss by its deadline.
+ * It guarantees mutual exclusion as long as there is only one writer and its wall clock doesn't jump. Each operation is
+ * a single statement that compares the row with what was read and updates it by the database's clock. Rows are kept, so
+ * versions survive releases, crashes, and restarts. Locks don't use a connection while they are held or waited for. A
+ * holder notices a loss by its deadline.
  *
- * Mutual exclusion can break if there are several writers, each with its own clock and rows (rejected at startup); if the
- * database's clock jumps (if forward, leases expire early; if backward, they last longer, but tokens still grow); or if a
- * failover or a backup loses committed rows. As with any lease, a process may also pause between its last check and a
- * write, so check tokens when you write.
+ * Mutual exclusion can break if there are several writers, each with its own clock and rows (rejected at startup); if
+ * the database's clock jumps (if forward, leases expire early; if backward, they last longer, but tokens still grow);
+ * or if a failover or a backup loses committed rows. As with any lease, a process may also pause between its last check
+ * and a write, so check tokens when you write.
  */
 export class TypeOrmVersionLockProvider implements LockProvider {
   readonly #settings: SqlSettings;
@@ -80,15 +80,14 @@ export class TypeOrmVersionLockProvider implements LockProvider {
  * Locks that the server keeps per connection, without a table: `GET_LOCK` on MariaDB 10.6 and MySQL 8.0.1 or later,
  * and session-level advisory locks (exclusive and shared) on Postgres 14 or later.
  *
- * It guarantees mutual exclusion as long as there is only one server. A process that freezes or is cut off loses the lock
- * after the session guard (default 30 s) and knows that by then. A process that dies loses it immediately. Among
+ * It guarantees mutual exclusion as long as there is only one server. A process that freezes or is cut off loses the
+ * lock after the session guard (default 30 s) and knows that by then. A process that dies loses it immediately. Among
  * processes there is no strict order, but a waiter that has waited longer is usually next.
  *
  * Locks that are free when requested share one connection. A waiter uses a separate connection per key, which then
  * holds the lock. If a connection is lost, so are all locks on it. Mutual exclusion can break with several writers
- * (Galera
- * or multi-primary, which are rejected), during a failover, or if a process pauses between its last check and a write,
- * so use the token (`fencing`).
+ * (Galera or multi-primary, which are rejected), during a failover, or if a process pauses between its last check and a
+ * write, so use the token (`fencing`).
  */
 export class TypeOrmAdvisoryLockProvider implements LockProvider {
   readonly #settings: SqlSettings;

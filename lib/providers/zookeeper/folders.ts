@@ -7,8 +7,8 @@ const REMOVALS_PER_BATCH = 200;
 
 /**
  * The folders this process used recently. Each is a persistent node for one key. This process tries to remove idle
- * ones. The server rejects the removal while a folder has children; the children's processes remove it later. A process that finds
- * a folder missing recreates it, so processes don't have to coordinate.
+ * ones. The server rejects the removal while a folder has children; the children's processes remove it later. A process
+ * that finds a folder missing recreates it, so processes don't have to coordinate.
  */
 export class Folders {
   readonly #usedAt = new Map<string, number>();

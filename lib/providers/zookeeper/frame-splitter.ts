@@ -1,5 +1,6 @@
 /**
- * In bytes: enough for the names of a million keys. If text or a TLS record arrives instead, its first four bytes look like a larger length.
+ * In bytes: enough for the names of a million keys. If text or a TLS record arrives instead, its first four bytes look
+ * like a larger length.
  */
 const LONGEST = 2 ** 28;
 /** The size of each message's length prefix, in bytes. */

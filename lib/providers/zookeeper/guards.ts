@@ -7,9 +7,9 @@ const MAX_CONCURRENT_CHECKS = 100;
  * Checks that the nodes of held locks still exist. A check is due at the first renewal, and again on each new
  * connection, because watches end with their connection.
  *
- * Only a limited number of renewals wait for their checks. A check takes about 100 µs of CPU time: without a limit, 100,000
- * of them blocked the event loop for longer than the session timeout, and all locks were lost (measured: 14 s after
- * the last lock was acquired, with no other fault).
+ * Only a limited number of renewals wait for their checks. A check takes about 100 µs of CPU time: without a limit,
+ * 100,000 of them blocked the event loop for longer than the session timeout, and all locks were lost (measured: 14 s
+ * after the last lock was acquired, with no other fault).
  */
 export class Guards {
   #running = 0;

@@ -3,7 +3,8 @@ import type { Folders } from './folders.js';
 import type { Session } from './session.js';
 import { isFailure, type ZooKeeperFailure } from './zookeeper-failure.js';
 
-// Another process may remove the empty folder between our two requests, but is unlikely to do so this many times in a row.
+// Another process may remove the empty folder between our two requests, but is unlikely to do so this many times in a
+// row.
 const TRIES = 10;
 
 /**
@@ -82,7 +83,8 @@ export class LockNode {
    */
   async find(onChange?: () => void): Promise<readonly string[] | null> {
     // An unanswered create may still be in flight. When the session moves to another connection, the servers close or
-    // reject the old one (3.8: `processConnectRequest`, `checkSession`), so any create that reached them precedes this write.
+    // reject the old one (3.8: `processConnectRequest`, `checkSession`), so any create that reached them precedes this
+    // write.
     if (!this.isThere) await this.session.heartbeat();
     const { session, folder } = this;
     const names = await session.client.children(folder, onChange);

@@ -10,10 +10,10 @@ const HASHED = '%sha256-';
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 /**
- * Encodes any text as one path segment. Services in other languages compute the same segment: UTF-8, percent-encoded except
- * for letters, digits, and `-_.~:` (Python: `urllib.parse.quote(key, safe=':')`). A `%` followed by anything but two hex
- * digits marks a reserved name, such as `%sha256-` followed by the hash of the UTF-16 encoding, for text that is too long or isn't
- * valid Unicode.
+ * Encodes any text as one path segment. Services in other languages compute the same segment: UTF-8, percent-encoded
+ * except for letters, digits, and `-_.~:` (Python: `urllib.parse.quote(key, safe=':')`). A `%` followed by anything but
+ * two hex digits marks a reserved name, such as `%sha256-` followed by the hash of the UTF-16 encoding, for text that
+ * is too long or isn't valid Unicode.
  */
 export function segmentOf(text: string): string {
   // ZooKeeper interprets these as relative paths.
@@ -39,7 +39,8 @@ export function folderContentFor(folder: string, key: string): Buffer | undefine
 }
 
 /**
- * Reads the key from the content of a hashed folder. Undefined for any other content, such as content from an older version.
+ * Reads the key from the content of a hashed folder. Undefined for any other content, such as content from an older
+ * version.
  */
 export function keyIn(content: Buffer, segment: string): string | undefined {
   try {

@@ -6,8 +6,8 @@ import { isFailure } from './zookeeper-failure.js';
  * Nodes whose removal was not acknowledged. Each blocks its key until it is gone. If the removal was refused, the
  * node remains until the session ends.
  *
- * Only the backend knows about these nodes. The core retries an unanswered release only while the lease may still be valid,
- * but a node lives as long as the session, which the process's other locks keep alive. Also, the core never
+ * Only the backend knows about these nodes. The core retries an unanswered release only while the lease may still be
+ * valid, but a node lives as long as the session, which the process's other locks keep alive. Also, the core never
  * releases a request that resolved to `busy`.
  */
 export class PendingRemovals {

@@ -36,8 +36,8 @@ const MUTEX = 'lock-';
 /**
  * The node names in a lock's queue and their order, as defined by Apache Curator.
  *
- * A limited node has an exclusive node's marker after its limit and weight, so Curator treats it as exclusive.
- * Limited nodes are admitted in order while their total weight is at most their smallest limit. The holders are therefore
+ * A limited node has an exclusive node's marker after its limit and weight, so Curator treats it as exclusive. Limited
+ * nodes are admitted in order while their total weight is at most their smallest limit. The holders are therefore
  * always the first nodes, and a holder stays a holder regardless of which nodes come and go. Every process computes the
  * same result from the same names.
  */
@@ -64,7 +64,8 @@ class Recipe {
     const mode = this.modeOf(own);
     if (mode === 'limited') return this.#limitedPosition(queue, index);
     const before = queue.slice(0, index);
-    // Curator's readers watch the first writer. Watching the last writer before us saves wake-ups, because it leaves after the others.
+    // Curator's readers watch the first writer. Watching the last writer before us saves wake-ups, because it leaves
+    // after the others.
     const behind = mode === 'shared' ? before.findLast(keepsReadersOut) : before.at(-1);
     return behind
       ? { isHeld: false, behind: behind.name, first: own, isAwaited: false, holders: namesOf(holdersIn(queue)) }
@@ -97,7 +98,8 @@ class Recipe {
       return { isHeld: true, first, isAwaited: queue[index + 1]?.mode === 'limited' };
     }
     const previous = queue[index - 1];
-    // The first waiter behind limited holders waits for any of them to leave. All others watch one node, so a departure wakes only one waiter.
+    // The first waiter behind limited holders waits for any of them to leave. All others watch one node, so a departure
+    // wakes only one waiter.
     if (index === holders.length && previous?.mode === 'limited') {
       return { isHeld: false, first, isAwaited: false, holders: namesOf(holders) };
     }
@@ -118,7 +120,8 @@ class Recipe {
     return { name, mode: terms ? 'limited' : 'exclusive', terms, text: this.#textOf(name) };
   }
 
-  // As in Curator, a name without the marker is sorted by its whole text, so it sorts after the digits if it begins with a letter.
+  // As in Curator, a name without the marker is sorted by its whole text, so it sorts after the digits if it begins
+  // with a letter.
   #textOf(name: string): string {
     return after(this.exclusive, this.shared === undefined ? name : after(this.shared, name));
   }

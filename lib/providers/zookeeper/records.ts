@@ -66,10 +66,10 @@ export class ZooKeeperRecords implements RecordStore {
   /**
    * Sets the node to `next` if it contains `expected` or already contains `next`. Returns the resulting content.
    *
-   * This is linearizable. Creates and conditional writes are ordered by the quorum and acknowledged by a majority. A read
-   * may be stale, because each server responds from its own copy, but then the conditional write fails. Before a possibly
-   * stale value is returned, a write is sent, because a later read on the same connection is at least as recent. If a
-   * write gets no response, its outcome is unknown.
+   * This is linearizable. Creates and conditional writes are ordered by the quorum and acknowledged by a majority. A
+   * read may be stale, because each server responds from its own copy, but then the conditional write fails. Before a
+   * possibly stale value is returned, a write is sent, because a later read on the same connection is at least as
+   * recent. If a write gets no response, its outcome is unknown.
    */
   async #exchange(path: string, expected: string | null, next: string): Promise<StoredRecord> {
     const { session } = this.context;

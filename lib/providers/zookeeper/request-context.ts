@@ -53,8 +53,8 @@ export class RequestContext {
   }
 
   /**
-   * Yields what `read` returns for each child of the folder, unless that is null. Reads the names of all children at once,
-   * because the server has no pagination, and the children themselves as the list is consumed.
+   * Yields what `read` returns for each child of the folder, unless that is null. Reads the names of all children at
+   * once, because the server has no pagination, and the children themselves as the list is consumed.
    */
   async *list<T>(
     subject: string,
@@ -102,7 +102,8 @@ export class RequestContext {
   /** `LockConfigError` for a lasting refusal, otherwise `LockUnavailableError`. */
   errorOf(message: string, key: string | undefined, cause: unknown): LockError {
     const details = { key, provider: this.backend.name, cause };
-    // A single server may be misconfigured temporarily, for example during a rolling restart, so only a lasting refusal counts.
+    // A single server may be misconfigured temporarily, for example during a rolling restart, so only a lasting refusal
+    // counts.
     const isLasting =
       isFailure(cause, 'refused') &&
       this.refusedSince !== undefined &&

@@ -21,7 +21,8 @@ interface Host {
   /** Why a name has no addresses. */
   error?: Error | undefined;
   /**
-   * A lookup blocks a libuv thread until it completes, which may take half a minute, so there is only one lookup per name.
+   * A lookup blocks a libuv thread until it completes, which may take half a minute, so there is only one lookup per
+   * name.
    */
   lookup?: Promise<void> | undefined;
 }
@@ -29,8 +30,8 @@ interface Host {
 /**
  * The connect string's addresses and their connection failures.
  *
- * As in the Java client and kazoo, a host name expands to all of its addresses: a headless Kubernetes service is one name
- * for all servers. Names are resolved again in every round, because pod addresses change.
+ * As in the Java client and kazoo, a host name expands to all of its addresses: a headless Kubernetes service is one
+ * name for all servers. Names are resolved again in every round, because pod addresses change.
  */
 export class ServerAddresses {
   /** The number of addresses in this round plus the number of names still being resolved. */
@@ -47,7 +48,8 @@ export class ServerAddresses {
   }
 
   /**
-   * The addresses to try in this round. The order is random, to spread processes across the servers, even after one fails.
+   * The addresses to try in this round. The order is random, to spread processes across the servers, even after one
+   * fails.
    *
    * @param last moved to the end
    * @param wait how long to wait for lookups, in ms

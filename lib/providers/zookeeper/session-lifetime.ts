@@ -3,17 +3,19 @@ import { validUntil } from '../../core/toolkit/validity.js';
 /**
  * How long a session is guaranteed to live after an acknowledged write was sent, as a fraction of the timeout.
  *
- * Two thirds, because a follower reports its sessions to the leader only when it responds to the leader's pings, every half
- * tick, and not with the writes that it forwards (3.8: only `LearnerHandler` calls `touch`; `submitLearnerRequest` does
- * not). If it is cut off just after acknowledging a write, its last report is half a tick old, and may have followed
- * a pause in which we sent nothing. We send something every sixth of the timeout, so with sessions of at least two
- * ticks (the shortest that a server grants by default), at most a third of the timeout is lost. The worst case is three ticks, in which two pings pass.
+ * Two thirds, because a follower reports its sessions to the leader only when it responds to the leader's pings, every
+ * half tick, and not with the writes that it forwards (3.8: only `LearnerHandler` calls `touch`; `submitLearnerRequest`
+ * does not). If it is cut off just after acknowledging a write, its last report is half a tick old, and may have
+ * followed a pause in which we sent nothing. We send something every sixth of the timeout, so with sessions of at least
+ * two ticks (the shortest that a server grants by default), at most a third of the timeout is lost. The worst case is
+ * three ticks, in which two pings pass.
  */
 const GUARANTEED = 2 / 3;
 /** A pause longer than this fraction of the timeout means that the event loop was blocked or the process stopped. */
 const PAUSE = 1 / 4;
 /**
- * The fraction of the timeout within which a follower responds to the leader's next ping: half a tick for a two-tick session.
+ * The fraction of the timeout within which a follower responds to the leader's next ping: half a tick for a two-tick
+ * session.
  */
 const REPORTED_WITHIN = 1 / 4;
 
@@ -44,8 +46,8 @@ export class SessionLifetime {
   /**
    * Called for every request.
    *
-   * @param asleep how long the machine has slept in total, in ms. The clock used for `at` stops during sleep, so any increase
-   * is added.
+   * @param asleep how long the machine has slept in total, in ms. The clock used for `at` stops during sleep, so any
+   * increase is added.
    */
   sent(at: number, asleep: number): void {
     const slept = Math.max(0, asleep - this.#asleep);

@@ -6,9 +6,9 @@ import type { ClientListener, NodeKind, SocketClient } from './socket-client.js'
 import type { ClientFactory, ZooKeeperBackend } from './zookeeper-backend.js';
 import { isFailure, noConnection, type ZooKeeperFailure } from './zookeeper-failure.js';
 
-// These are fractions of the granted timeout. A dead connection is detected after half a timeout: one patrol notices the
-// silence (1/6) and sends a probe, and a later one notices that the probe wasn't answered (1/4 + 1/12). These intervals
-// also determine the guaranteed lifetime; see SessionLifetime.
+// These are fractions of the granted timeout. A dead connection is detected after half a timeout: one patrol notices
+// the silence (1/6) and sends a probe, and a later one notices that the probe wasn't answered (1/4 + 1/12). These
+// intervals also determine the guaranteed lifetime; see SessionLifetime.
 const PATROL = 1 / 12;
 /** The minimum interval between two heartbeats. */
 const HEARTBEAT = 1 / 100;
@@ -76,7 +76,8 @@ export class Session implements ClientListener {
   }
 
   /**
-   * How long requests have gone unanswered, in ms, or, without a connection, the time since the last message from the servers.
+   * How long requests have gone unanswered, in ms, or, without a connection, the time since the last message from the
+   * servers.
    */
   get unansweredFor(): number {
     const now = this.context.clock.now();
@@ -240,8 +241,8 @@ export class Session implements ClientListener {
     for (;;) {
       const writtenAt = await this.client.write(this.#node);
       if (writtenAt !== null) return writtenAt;
-      // An operator removed the node. This answer, too, came from the leader, but it lacks the leader's time. An observer
-      // doesn't start jobs, so its own clock is good enough.
+      // An operator removed the node. This answer, too, came from the leader, but it lacks the leader's time. An
+      // observer doesn't start jobs, so its own clock is good enough.
       if (isObserver) return clock.wallTime();
       await this.#makeNode();
     }

@@ -91,7 +91,10 @@ const MAX_ROUND_DELAY_MS = 250;
 const REFUSED = { first: 250, most: 5_000 };
 /** A connection that ends sooner than this counts as a failed attempt. */
 const SHORT_CONNECTION_MS = 1_000;
-/** How long a server may take to accept a connection and the session, because any server may hang. At most a quarter of the session timeout. */
+/**
+ * How long a server may take to accept a connection and the session, because any server may hang. At most a quarter of
+ * the session timeout.
+ */
 const CONNECT_TIMEOUT_MS = 2_000;
 /**
  * The first round takes at most this fraction of the startup timeout, even if all servers but the last hang. Each later
@@ -149,7 +152,10 @@ export class SocketClient {
   readonly #open: OpenRequest[] = [];
   /** This tick's requests, sent together because one packet is cheaper than several. */
   #unsent: Buffer[] = [];
-  /** Callbacks by path. No path is watched for both content and children, because locks are one level below their folders. */
+  /**
+   * Callbacks by path. No path is watched for both content and children, because locks are one level below their
+   * folders.
+   */
   readonly #watches = new Map<string, Set<() => void>>();
   readonly #content: Buffer;
   readonly #acl: readonly Field[];
@@ -224,8 +230,8 @@ export class SocketClient {
   }
 
   /**
-   * Unregisters an `onChange` passed to {@link read} or {@link children}, because a node may outlive the requests that watch
-   * it.
+   * Unregisters an `onChange` passed to {@link read} or {@link children}, because a node may outlive the requests that
+   * watch it.
    */
   unwatch(path: string, onChange: () => void): void {
     this.#watches.get(path)?.delete(onChange);
@@ -491,7 +497,8 @@ export class SocketClient {
 }
 
 /**
- * Reads a `Stat`: czxid, mzxid, ctime, mtime, version, cversion and aversion, and ephemeralOwner. The rest isn't needed.
+ * Reads a `Stat`: czxid, mzxid, ctime, mtime, version, cversion and aversion, and ephemeralOwner. The rest isn't
+ * needed.
  */
 function statIn(answer: JuteReader): Omit<NodeValue, 'data'> & { readonly changedAt: number } {
   const [createdAt, , , changedAt] = [answer.long(), answer.long(), answer.long(), answer.long()];

@@ -37,11 +37,11 @@ const EXPIRED = { first: 250, most: 10_000 };
 /**
  * The maximum total size of one session's node paths, in bytes.
  *
- * Since 3.6, a server ends a session with one transaction that lists all the session's nodes. The server writes a transaction of
- * any size but can't read one larger than `jute.maxbuffer` plus `jute.maxbuffer.extrasize`, 2 MB by default. If it is
- * larger, followers leave the leader, the service stops, and a restarted server fails with `Unreasonable length`
- * (ZOOKEEPER-4306): one crashed process with 25,000 locks took down an ensemble. This limit is below `jute.maxbuffer`
- * alone.
+ * Since 3.6, a server ends a session with one transaction that lists all the session's nodes. The server writes a
+ * transaction of any size but can't read one larger than `jute.maxbuffer` plus `jute.maxbuffer.extrasize`, 2 MB by
+ * default. If it is larger, followers leave the leader, the service stops, and a restarted server fails with
+ * `Unreasonable length` (ZOOKEEPER-4306): one crashed process with 25,000 locks took down an ensemble. This limit is
+ * below `jute.maxbuffer` alone.
  */
 const MOST_PATH_BYTES = 900_000;
 

@@ -38,8 +38,7 @@ export interface ZooKeeperLockProviderOptions {
    * The servers as `host:port`, separated by commas, such as `zk1:2181,zk2:2181,[fd00::3]:2181`. The default port is
    * 2181. A trailing path specifies the node that contains all locks, as in `zk1:2181,zk2:2181/shop/locks`. That node
    * is created if missing. A host name expands to all of its addresses and is resolved again in each round of
-   * connection
-   * attempts.
+   * connection attempts.
    */
   readonly connectString: string;
   /** Encrypts connections: `true`, or `tls.connect` options, such as `{ ca, cert, key }`. Default: false. */
@@ -57,7 +56,8 @@ export interface ZooKeeperLockProviderOptions {
    *
    * Both support limited locks. Curator treats each limited holder as an exclusive one.
    *
-   * As in Curator, the two recipes don't see each other's locks, so all services that share a key must use the same one.
+   * As in Curator, the two recipes don't see each other's locks, so all services that share a key must use the same
+   * one.
    */
   readonly recipe?: 'read-write' | 'mutex' | undefined;
   /** This client's identity for ACLs: `{ scheme?, credentials }`. Default: none. */

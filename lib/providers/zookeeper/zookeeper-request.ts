@@ -10,8 +10,8 @@ import type { Session } from './session.js';
 import { isFailure, noConnection, ZooKeeperFailure } from './zookeeper-failure.js';
 
 /**
- * How often a waiter for a limited lock polls the queue. A holder that was paused or cut off when it was admitted does not wake
- * the waiter behind it, even if that waiter would fit.
+ * How often a waiter for a limited lock polls the queue. A holder that was paused or cut off when it was admitted does
+ * not wake the waiter behind it, even if that waiter would fit.
  */
 const POLL_INTERVAL_MS = 1_000;
 
@@ -65,7 +65,8 @@ export class ZooKeeperRequest {
         else reject(this.#unavailable(noConnection()));
         this.#wake();
       };
-      // Listens only once the request is queued: creating a signal is expensive, a free lock doesn't need one, and the steps before that are short.
+      // Listens only once the request is queued: creating a signal is expensive, a free lock doesn't need one, and the
+      // steps before that are short.
       const listen = () => {
         if (signal) return;
         signal = request.signal;
@@ -222,8 +223,8 @@ export class ZooKeeperRequest {
     if (first !== node.name) {
       const stat = await session.client.stat(`${this.folder}/${first}`);
       if (!stat) return 'again';
-      // Never use a token higher than our own, which is lower than all later ones. The first reader may have arrived after
-      // us: a writer in Curator 5.5 takes a read lock before it releases its write lock (CURATOR-621).
+      // Never use a token higher than our own, which is lower than all later ones. The first reader may have arrived
+      // after us: a writer in Curator 5.5 takes a read lock before it releases its write lock (CURATOR-621).
       if (stat.createdAt < fencingToken) fencingToken = stat.createdAt;
     }
     if (isAwaited) {

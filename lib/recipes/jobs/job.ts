@@ -45,8 +45,8 @@ export interface CurrentRun {
 }
 
 /**
- * The run in which the caller is executing: a `@RunOnce` method without `minHold`, or `runOnce()` with `due`. `undefined`
- * outside such a run, or in one started by `LockAdmin.runNow()`, which has no tick.
+ * The run in which the caller is executing: a `@RunOnce` method without `minHold`, or `runOnce()` with `due`.
+ * `undefined` outside such a run, or in one started by `LockAdmin.runNow()`, which has no tick.
  *
  * @example `if (currentRun()!.attempt > 1) await this.removeHalfWrittenReport();`
  */
@@ -59,7 +59,10 @@ type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 /** A run that holds its job's lock. */
 export interface Run {
   readonly lock: GrantedLock;
-  /** Wraps the task so that its end is recorded while the lock is still held. `check` throws for a result that is a failure. */
+  /**
+   * Wraps the task so that its end is recorded while the lock is still held. `check` throws for a result that is a
+   * failure.
+   */
   recorded<T>(task: Task<T>, check?: (result: T) => void): Task<T>;
 }
 
@@ -72,8 +75,9 @@ interface Skipped {
 /**
  * One job in this process. It starts each tick that no process has started.
  *
- * The order is: read the record, take the lock without waiting, write the record, run the task, record its end, and release.
- * The lock comes before the record, so a process whose clock is ahead doesn't consume a tick that another process could run.
+ * The order is: read the record, take the lock without waiting, write the record, run the task, record its end, and
+ * release. The lock comes before the record, so a process whose clock is ahead doesn't consume a tick that another
+ * process could run.
  */
 export class Job {
   readonly stored: JobRecordClient;
@@ -95,7 +99,8 @@ export class Job {
    * Starts the tick, unless another process has started it, is starting it now, or is running an earlier one.
    *
    * @param schedule `undefined` if the caller specifies the ticks
-   * @param isOpen whether the tick may still be started, according to the record. Default: whether the last tick is earlier
+   * @param isOpen whether the tick may still be started, according to the record. Default: whether the last tick is
+   * earlier
    * @throws LockUnavailableError if the backend does not respond. In that case, the tick may be recorded as started
    */
   async startTick(
@@ -204,8 +209,8 @@ export class Job {
   }
 
   /**
-   * Leaves a later record alone: it belongs to a later run, so the lock was lost. An earlier or missing record shows that the
-   * backend has lost data.
+   * Leaves a later record alone: it belongs to a later run, so the lock was lost. An earlier or missing record shows
+   * that the backend has lost data.
    */
   async #recordEnd(seen: Seen, ended: JobRecord): Promise<void> {
     const { core } = this.plan;

@@ -54,7 +54,8 @@ export class MissingRuns {
   }
 
   /**
-   * Checks again after one lease, which is how long a crashed process's lock is kept. The delay varies across processes.
+   * Checks again after one lease, which is how long a crashed process's lock is kept. The delay varies across
+   * processes.
    */
   lookLater(): void {
     const { core, settings } = this.job.plan;
@@ -112,7 +113,8 @@ export class MissingRuns {
       return;
     }
     const found = await stored.read(RECORD_TIMEOUT);
-    // If nothing is stored, an operator may have deleted the record. If the record is earlier, a run's end could not be written.
+    // If nothing is stored, an operator may have deleted the record. If the record is earlier, a run's end could not be
+    // written.
     const seen = found.record ? await stored.restore(found, RECORD_TIMEOUT) : found;
     const schedule = this.job.schedule();
     // The backend has recovered in the meantime.
@@ -122,7 +124,10 @@ export class MissingRuns {
       await this.#lookForMissed(seen, schedule, this.options.catchUp);
   }
 
-  /** A run is abandoned if it is recorded as running and its lock is free: a run records its end before it releases the lock. */
+  /**
+   * A run is abandoned if it is recorded as running and its lock is free: a run records its end before it releases the
+   * lock.
+   */
   async #lookForAbandoned(seen: Seen, record: JobRecord, schedule: Schedule | undefined): Promise<void> {
     const { job } = this;
     const lock = await job.tryLock();
@@ -186,7 +191,8 @@ export class MissingRuns {
   async #recordBaseline(seen: Seen, tick: number, { text }: Schedule): Promise<void> {
     const { stored, plan } = this.job;
     const { core } = plan;
-    // According to this process's clock, the server's clock is behind: ticks that have run would be due again once it is corrected.
+    // According to this process's clock, the server's clock is behind: ticks that have run would be due again once it
+    // is corrected.
     if (seen.impossibleTick !== undefined && seen.impossibleTick <= core.clock.wallTime() + MOST_AHEAD) {
       this.lookLater();
       return;

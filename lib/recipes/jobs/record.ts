@@ -58,8 +58,8 @@ export class JobRecordClient {
   }
 
   /**
-   * Writes `next` if the record hasn't changed since it was seen. Resolves to the state stored afterward: its `record` is `next` if
-   * that was written, even by an earlier try whose reply was lost.
+   * Writes `next` if the record hasn't changed since it was seen. Resolves to the state stored afterward: its `record`
+   * is `next` if that was written, even by an earlier try whose reply was lost.
    *
    * @throws like {@link read}. After LockUnavailableError, the record may have been written, or may be written later
    */
@@ -83,7 +83,8 @@ export class JobRecordClient {
   }
 
   /**
-   * Writes the latest record known to this process if the stored one is earlier or missing. Resolves to the state stored afterward.
+   * Writes the latest record known to this process if the stored one is earlier or missing. Resolves to the state
+   * stored afterward.
    *
    * @throws as {@link read}
    */

@@ -1,5 +1,6 @@
 /**
- * A job's ticks: the times at which it is due, in ms since 1970. They don't depend on a clock, so all instances compute the same ticks.
+ * A job's ticks: the times at which it is due, in ms since 1970. They don't depend on a clock, so all instances compute
+ * the same ticks.
  */
 export interface Schedule {
   /**
@@ -75,10 +76,9 @@ function zoneOf({ timeZone, utcOffset }: ScheduleZone): string {
 }
 
 /**
- * A cron expression's ticks, each computed by `cron` from the previous tick, starting at noon on some day. In an
- * hour that is repeated when daylight saving time ends, `cron`'s result depends on where it starts, so a search never
- * jumps into
- * that hour.
+ * A cron expression's ticks, each computed by `cron` from the previous tick, starting at noon on some day. In an hour
+ * that is repeated when daylight saving time ends, `cron`'s result depends on where it starts, so a search never jumps
+ * into that hour.
  */
 class CronSchedule implements Schedule {
   readonly text: string;
@@ -124,7 +124,8 @@ class CronSchedule implements Schedule {
   }
 
   /**
-   * A tick from which the one at `time` can be found: the first tick after a noon at least a day earlier. Clocks are never set back at noon.
+   * A tick from which the one at `time` can be found: the first tick after a noon at least a day earlier. Clocks are
+   * never set back at noon.
    */
   #tickBefore(time: number): number | undefined {
     for (let days = 1; ; days = Math.min(days * 2, MOST_DAYS)) {

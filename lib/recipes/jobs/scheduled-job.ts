@@ -15,8 +15,8 @@ import { lastTimeOf } from './record.js';
 import type { Schedule } from './schedule.js';
 
 /**
- * How early a timer may fire, in ms. Ticks are at least a second apart, so the previous tick is never mistaken for the one
- * that is due.
+ * How early a timer may fire, in ms. Ticks are at least a second apart, so the previous tick is never mistaken for the
+ * one that is due.
  */
 const EARLY = 50;
 
@@ -29,12 +29,13 @@ interface Offer {
 const offers = new AsyncLocalStorage<Offer>();
 
 /**
- * A job that a scheduler in this process fires at each tick of a schedule. Every instance fires the job, but only one starts it for a given tick.
+ * A job that a scheduler in this process fires at each tick of a schedule. Every instance fires the job, but only one
+ * starts it for a given tick.
  *
  * - {@link begin} is called for each firing. It determines the tick by this process's clock.
  * - {@link attach} provides a way to call the job as its scheduler does, for runs that start in other ways.
- * - {@link start} is called at the end of startup, when the job can run. From then on, it makes up for missed and abandoned
- *   runs, as the options specify, until the application stops.
+ * - {@link start} is called at the end of startup, when the job can run. From then on, it makes up for missed and
+ *   abandoned runs, as the options specify, until the application stops.
  */
 export class ScheduledJob extends Job implements LocalJob {
   #call: (() => unknown) | undefined;
@@ -63,11 +64,10 @@ export class ScheduledJob extends Job implements LocalJob {
   /**
    * Resolves to a call's run: the one already started for it, or one for the latest tick by this process's clock,
    * unless a process has already started that tick. Resolves to `undefined` if the call is skipped. A failed task is
-   * not run
-   * again.
+   * not run again.
    *
-   * @throws LockUnavailableError if the backend does not respond; LockConfigError while the schedule is not known here, and within a
-   * run of this job
+   * @throws LockUnavailableError if the backend does not respond; LockConfigError while the schedule is not known here,
+   * and within a run of this job
    */
   async begin(): Promise<Run | undefined> {
     const offer = offers.getStore();

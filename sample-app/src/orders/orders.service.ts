@@ -26,7 +26,10 @@ export class OrdersService {
     return { left: left - 1 };
   }
 
-  /** Sells one order per item at a time. With the token, the stock can reject an order that was frozen for longer than its lease. */
+  /**
+   * Sells one order per item at a time. With the token, the stock can reject an order that was frozen for longer than
+   * its lease.
+   */
   @DistributedLock('stock:#{order.item}', { wait: '1m' })
   async sell(order: Order): Promise<{ left: number }> {
     const { fencingToken } = currentLock();

@@ -11,8 +11,8 @@ type Steps = AsyncGenerator<unknown, unknown, unknown>;
 /**
  * An async generator that holds its lock from the first `next()` until it returns, throws, or is abandoned.
  *
- * After a `return()` during a step, JavaScript lets a generator continue to its next `yield`. Such a `return()` therefore ends
- * the wait for the lock, or aborts the lock's signal, so that the body can end.
+ * After a `return()` during a step, JavaScript lets a generator continue to its next `yield`. Such a `return()`
+ * therefore ends the wait for the lock, or aborts the lock's signal, so that the body can end.
  *
  * @param call its `start` is called under the lock and returns the iterable
  */
@@ -74,7 +74,8 @@ async function* eachStep(call: MethodCall, leaving: AbortSignal): Steps {
   return endGuarded(lock, outcome, onLost);
 }
 
-// A generator's body runs in the async context of the code that requests the next value, so each step enters the lock's context.
+// A generator's body runs in the async context of the code that requests the next value, so each step enters the lock's
+// context.
 function eachStepUnder(
   lock: GrantedLock,
   given: AsyncIterable<unknown, unknown, unknown>,

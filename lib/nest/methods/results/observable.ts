@@ -4,7 +4,8 @@ import { endGuarded, type OnLoss } from '../../../core/hold/guarded-task.js';
 import { type CallLock, lockCall, type MethodCall } from '../method-call.js';
 
 /**
- * Checks whether the last value (a file, a response) is still being sent. The lock is held until the returned promise settles.
+ * Checks whether the last value (a file, a response) is still being sent. The lock is held until the returned promise
+ * settles.
  */
 type StillSending = (lastValue: unknown) => Promise<void> | undefined;
 
@@ -103,7 +104,8 @@ function underLock(
     );
     return () => {
       inner.unsubscribe();
-      // Does nothing after a normal end. Otherwise, the work under the lock is incomplete, so the task counts as failed.
+      // Does nothing after a normal end. Otherwise, the work under the lock is incomplete, so the task counts as
+      // failed.
       if (sending) void sending.then(() => lock.releaseAfterTask(false));
       else void lock.releaseAfterTask(true);
     };

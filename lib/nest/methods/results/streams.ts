@@ -101,8 +101,8 @@ function keep(stream: RequestStream): void {
     }
     return subscription;
   });
-  // Changes the stream itself, because other code already refers to it: a controller that applied operators, or Nest for
-  // a retry.
+  // Changes the stream itself, because other code already refers to it: a controller that applied operators, or Nest
+  // for a retry.
   Object.defineProperty(stream, 'subscribe', {
     value: (...observer: [Partial<Observer<unknown>>?]) => replayed.subscribe(...observer),
   });

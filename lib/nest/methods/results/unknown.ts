@@ -6,9 +6,9 @@ import { iterated } from './iteration.js';
 type Steps = ReturnType<typeof iterated>;
 
 /**
- * The locked form of a plain function. Only running it shows what it returns, and it must not run before the lock is held.
- * So the caller decides: if it iterates over the result in the same tick as the call, as a loop does, it gets an async
- * generator's steps. Otherwise, it gets a promise for the result.
+ * The locked form of a plain function. Only running it shows what it returns, and it must not run before the lock is
+ * held. So the caller decides: if it iterates over the result in the same tick as the call, as a loop does, it gets an
+ * async generator's steps. Otherwise, it gets a promise for the result.
  *
  * No caller awaits the promise of a result that is iterated over, so only the steps report the run's errors.
  */
@@ -44,7 +44,8 @@ interface Started {
 }
 
 /**
- * The result of the function, run under the lock. An async generator that it returns has not started, so its steps acquire the lock again.
+ * The result of the function, run under the lock. An async generator that it returns has not started, so its steps
+ * acquire the lock again.
  */
 async function awaited(call: MethodCall, state: Started): Promise<unknown> {
   // The caller may iterate until the end of this tick.

@@ -16,8 +16,8 @@ export function underRequestLock({ method, start }: MethodCall): unknown {
   return method.kind === 'promise' || method.kind === 'unknown' ? untilSettled(held, run) : run();
 }
 
-// A pipeline may end before its handler, for example because of a timeout in an interceptor. The handler enters the lock
-// itself, which keeps the lock held until the handler is done.
+// A pipeline may end before its handler, for example because of a timeout in an interceptor. The handler enters the
+// lock itself, which keeps the lock held until the handler is done.
 async function untilSettled({ plan, lock }: RequestLock, run: () => unknown): Promise<unknown> {
   return runGuarded(plan.service.manager.acquirePlanned(plan.lock, lock.keys, { within: lock }), run, 'ignore');
 }

@@ -12,7 +12,8 @@ export interface Operation {
   /** How much of a script call the operation takes up, as a whole number. A call is full at `CALL_CAPACITY`. */
   readonly weight: number;
   /**
-   * An acquire that was added directly before this operation. If it's unsuccessful, this operation doesn't run and its reply is {@link NOT_RUN}.
+   * An acquire that was added directly before this operation. If it's unsuccessful, this operation doesn't run and its
+   * reply is {@link NOT_RUN}.
    */
   readonly after?: Operation | undefined;
   /**
@@ -26,17 +27,21 @@ export interface Operation {
   onFailure(error: unknown): void;
 }
 
-// Client and server work in parallel only if the pending operations are split across several calls. With 64 in flight, 16 per call was the
-// fastest of 8, 16, 32, and 64 (2.2 times the raw client's speed; with 64 per call, 1.45 times).
+// Client and server work in parallel only if the pending operations are split across several calls. With 64 in flight,
+// 16 per call was the fastest of 8, 16, 32, and 64 (2.2 times the raw client's speed; with 64 per call, 1.45 times).
 //
-// Weights are integers, because storing the first fraction in a request made V8 discard the optimized code of every function that reads requests.
+// Weights are integers, because storing the first fraction in a request made V8 discard the optimized code of every
+// function that reads requests.
 const CALL_CAPACITY = 32_000;
 
 /** The weight of an acquire or a release; 16 fit in a call. */
 export const HEAVY = CALL_CAPACITY / 16;
 /** The weight of a renewal; 256 fit in a call. 10,000 renewals in one call stalled the server for 34 ms. */
 export const LIGHT = CALL_CAPACITY / 256;
-/** The weight of a poll by a queued request; 1,000 fit in a call, so a process with 100 waiters sends one command a second. */
+/**
+ * The weight of a poll by a queued request; 1,000 fit in a call, so a process with 100 waiters sends one command a
+ * second.
+ */
 export const POLL = CALL_CAPACITY / 1_000;
 
 /** The error from a strict server, such as Dragonfly, when a script touches a key that the call doesn't declare. */
@@ -69,8 +74,8 @@ export function scriptOf(text: string, undeclaredKeys?: Script['undeclaredKeys']
 }
 
 /**
- * In a Cluster, handles the error for a call that didn't run because another server has the keys. The promise resolves when
- * the call may be resent; `undefined` means it must not be. `sentAt` is when the call was first sent.
+ * In a Cluster, handles the error for a call that didn't run because another server has the keys. The promise resolves
+ * when the call may be resent; `undefined` means it must not be. `sentAt` is when the call was first sent.
  */
 export type Redirect = (error: Error, sentAt: number) => Promise<void> | undefined;
 
@@ -91,8 +96,8 @@ export class Batcher {
   connection: CommandSender | undefined;
   /**
    * Whether calls declare every key that the script touches. Set once the server has rejected a call that didn't. This
-   * isn't the default, because such calls take 6 to 10 % longer, and a Cluster would refuse to renew a lock in a migrating
-   * slot if the lock has no queue.
+   * isn't the default, because such calls take 6 to 10 % longer, and a Cluster would refuse to renew a lock in a
+   * migrating slot if the lock has no queue.
    */
   #declaresAll = false;
   /** The operations added in this tick. */
@@ -200,7 +205,8 @@ export class Batcher {
     sentAt: number,
     resent: Resent | undefined,
   ): void {
-    // Read this now: several calls may be in flight when the first one discovers that the server is strict, and all must be resent.
+    // Read this now: several calls may be in flight when the first one discovers that the server is strict, and all
+    // must be resent.
     const mayDeclareMore = !this.#declaresAll && this.script.undeclaredKeys !== undefined;
     const onFailure = (error: unknown) => {
       if (mayDeclareMore && isUndeclared(error)) this.#declareAll(operations, sentAt, resent);
@@ -238,8 +244,8 @@ export class Batcher {
   }
 
   /**
-   * Resends the operations with all keys declared. This is safe: the first command of an acquire already touches an undeclared key, so a
-   * rejected operation has changed nothing.
+   * Resends the operations with all keys declared. This is safe: the first command of an acquire already touches an
+   * undeclared key, so a rejected operation has changed nothing.
    */
   #declareAll(operations: readonly Operation[], sentAt: number, resent?: Resent): void {
     this.#declaresAll = true;
@@ -263,8 +269,8 @@ export class Batcher {
     // If nothing is in flight, the server idles until the next call. So we deliver half of the replies, send the
     // resulting operations, and only then deliver the rest; from then on, client and server work in parallel. (With 4
     // to 16 callers, this runs 1.3 to 1.4 times as many cycles.) We skip this after a handoff to a waiter in this
-    // process: all waiters here could have had the
-    // lock before the release's reply was delivered, and a caller that reacquires immediately would miss every other round.
+    // process: all waiters here could have had the lock before the release's reply was delivered, and a caller that
+    // reacquires immediately would miss every other round.
     const { length } = operations;
     // Don't split a chain: its caller would have to cancel the unanswered acquires in another call.
     const middle = Math.ceil(length / 2);

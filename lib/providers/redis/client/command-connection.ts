@@ -33,14 +33,15 @@ export interface ConnectionListener {
 /**
  * A connection for commands, which reconnects when the server falls silent.
  *
- * A frozen server or a network outage doesn't close the socket. So we replace the connection if commands are in flight and no reply has arrived
- * for `commandTimeout` ms.
+ * A frozen server or a network outage doesn't close the socket. So we replace the connection if commands are in flight
+ * and no reply has arrived for `commandTimeout` ms.
  *
- * A connection counts as up only after the server has reported the connection's client id. With that id, the next connection can kill this one at the
- * server, so commands still buffered there can't run late. This costs one round trip per connection and nothing per command.
+ * A connection counts as up only after the server has reported the connection's client id. With that id, the next
+ * connection can kill this one at the server, so commands still buffered there can't run late. This costs one round
+ * trip per connection and nothing per command.
  *
- * A connection to a replica doesn't count as up, because replicas reject writes. Otherwise, each reconnect would end the outage and each
- * command would start it again.
+ * A connection to a replica doesn't count as up, because replicas reject writes. Otherwise, each reconnect would end
+ * the outage and each command would start it again.
  */
 export class CommandConnection extends OpenConnection implements CommandSender {
   #up = false;
@@ -96,7 +97,8 @@ export class CommandConnection extends OpenConnection implements CommandSender {
         if (this.#up) resolve();
         else reject(this.cause);
       };
-      // We don't await the library's promise: it resolves too early, and ioredis's rejections have fewer details than its events.
+      // We don't await the library's promise: it resolves too early, and ioredis's rejections have fewer details than
+      // its events.
       new Promise((connected) => {
         connected(this.connection.connect());
       }).then(
@@ -179,7 +181,9 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     this.#onFirstOutcome?.();
   }
 
-  /** Opens the connection unless the server is a replica. If it refuses to tell, the first write reveals the problem. */
+  /**
+   * Opens the connection unless the server is a replica. If it refuses to tell, the first write reveals the problem.
+   */
   async #begin(flight: Flight): Promise<void> {
     const info = await this.#learn('client', 'INFO').then(String, () => {
       this.#refuse(notAClient());
@@ -194,7 +198,8 @@ export class CommandConnection extends OpenConnection implements CommandSender {
       return;
     }
     const { topology } = this.settings;
-    // The others need no check: a Cluster replica redirects us, and a Redlock node that rejects writes counts as failed.
+    // The others need no check: a Cluster replica redirects us, and a Redlock node that rejects writes counts as
+    // failed.
     const mustBeMaster = topology === 'server' || topology === 'sentinel';
     const isReplica = mustBeMaster && /^role:slave/m.test(String(await this.#learn('info', 'replication')));
     if (flight !== this.#flight) return;
@@ -276,11 +281,10 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   }
 
   /**
-   * Kills our lost connection at the server. Otherwise, an acquire that the server hasn't read yet could run after the release we send
-   * now, and hold the lock for a request that has ended. (A generation number in each command would do the same, but at
-   * a cost per command.) The id and the address must both match, because ids start over when a server is
-   * restarted or replaced. If the ACL denies the
-   * command, such an orphaned hold ends with its lease.
+   * Kills our lost connection at the server. Otherwise, an acquire that the server hasn't read yet could run after the
+   * release we send now, and hold the lock for a request that has ended. (A generation number in each command would do
+   * the same, but at a cost per command.) The id and the address must both match, because ids start over when a server
+   * is restarted or replaced. If the ACL denies the command, such an orphaned hold ends with its lease.
    */
   #kill(identity: ConnectionIdentity): void {
     const { id, address } = identity;
@@ -311,8 +315,9 @@ export class CommandConnection extends OpenConnection implements CommandSender {
       if (silent < commandTimeout) this.#listen(Math.max(1, Math.ceil(commandTimeout - silent)));
       else if (this.#suspected) this.#drop(new Error(`The server did not respond for ${Math.round(silent)} ms.`));
       else {
-        // After the event loop was blocked, timers run before sockets are read, so first let replies that have arrived be read. node-redis
-        // writes from setImmediate and may not even have sent the command, so allow for a round trip.
+        // After the event loop was blocked, timers run before sockets are read, so first let replies that have arrived
+        // be read. node-redis writes from setImmediate and may not even have sent the command, so allow for a round
+        // trip.
         this.#suspected = true;
         this.#listen(REPLY_GRACE);
       }
@@ -334,8 +339,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
 /**
  * The commands sent on one connection. ioredis still reads replies from the half-closed socket after we drop the
  * connection; node-redis doesn't. A server that hung and wakes up would confirm locks that another server has since
- * granted, so
- * such a reply counts as a failure.
+ * granted, so such a reply counts as a failure.
  */
 interface Flight {
   commands: number;

@@ -3,8 +3,8 @@ import { createHash } from 'node:crypto';
 // Longer keys are hashed, so users who can choose keys can't use them to fill the server's memory.
 const LONGEST_KEY = 512;
 
-// `}` starts the suffixes of our records, and `~` starts an escape. Control characters would garble MONITOR and redis-cli. All lone
-// surrogates are encoded as the same three bytes in UTF-8, so different keys would collide.
+// `}` starts the suffixes of our records, and `~` starts an escape. Control characters would garble MONITOR and
+// redis-cli. All lone surrogates are encoded as the same three bytes in UTF-8, so different keys would collide.
 const NEEDS_ESCAPE = /[~}\p{Cc}\p{Surrogate}]/u;
 const ESCAPED = new RegExp(NEEDS_ESCAPE, 'gu');
 

@@ -15,7 +15,8 @@ import {
 } from './redis-connection.js';
 
 /*
- * The parts of ioredis (5 or 6) that this package uses. The types are structural, so they fit either version and the application's own copy.
+ * The parts of ioredis (5 or 6) that this package uses. The types are structural, so they fit either version and the
+ * application's own copy.
  */
 
 /** An ioredis client for a single server or for Sentinel. */
@@ -63,12 +64,13 @@ export interface Ioredis {
 /**
  * The settings that our connections override.
  *
- * Commands are never sent twice or kept for later, because after a reconnect they would run for a request that has ended. By default, ioredis
- * resends unanswered commands: it ran a lost `SET NX` twice (measured), and the second reply reported our own key as
- * busy. If a command gets no reply, its outcome is unknown, so the request is resent under its id.
+ * Commands are never sent twice or kept for later, because after a reconnect they would run for a request that has
+ * ended. By default, ioredis resends unanswered commands: it ran a lost `SET NX` twice (measured), and the second reply
+ * reported our own key as busy. If a command gets no reply, its outcome is unknown, so the request is resent under its
+ * id.
  *
- * `commandTimeout` and `socketTimeout` are off because ioredis arms a timer per command for them. `CommandConnection` has one timer for all
- * commands.
+ * `commandTimeout` and `socketTimeout` are off because ioredis arms a timer per command for them. `CommandConnection`
+ * has one timer for all commands.
  */
 const HARDENED = {
   lazyConnect: true,
@@ -81,9 +83,11 @@ const HARDENED = {
   enableAutoPipelining: false,
   commandTimeout: undefined,
   socketTimeout: undefined,
-  // If the server is frozen, a dropped connection must not stay half-closed: its commands aren't settled until it closes.
+  // If the server is frozen, a dropped connection must not stay half-closed: its commands aren't settled until it
+  // closes.
   disconnectTimeout: 100,
-  // Sentinel only: drops a master that was demoted while it hung. Without this, ioredis stayed connected to it (measured: 1,399 lost writes).
+  // Sentinel only: drops a master that was demoted while it hung. Without this, ioredis stayed connected to it
+  // (measured: 1,399 lost writes).
   failoverDetector: true,
   // The namespace is our prefix. ioredis would add another prefix to some of our keys but not others.
   keyPrefix: '',
@@ -104,7 +108,8 @@ function hardenedFor(random: Random, timeout: number): object {
     ...{ connectTimeout, sentinelCommandTimeout: connectTimeout, retryStrategy: pauseBefore },
     // By default, ioredis reconnects to a lost Sentinel only after a minute.
     sentinelReconnectStrategy: pauseBefore,
-    // Applications that prefer to fail fast set this to null. With null, we never reconnected once all Sentinels had failed to respond.
+    // Applications that prefer to fail fast set this to null. With null, we never reconnected once all Sentinels had
+    // failed to respond.
     sentinelRetryStrategy: pauseBefore,
   };
 }
@@ -192,7 +197,9 @@ function sentinelCredentials(options: object = {}): object {
   return { username: sentinelUsername ?? null, password: sentinelPassword ?? null };
 }
 
-/** Finds a Cluster's nodes with a temporary client that has the application's start nodes and its DNS and TLS options. */
+/**
+ * Finds a Cluster's nodes with a temporary client that has the application's start nodes and its DNS and TLS options.
+ */
 export function ioredisCluster(client: () => IoredisCluster, random: Random, timeout: number): FindCluster {
   return async () => {
     const nodeOptions = () => (client().options as { readonly redisOptions?: object } | undefined)?.redisOptions;

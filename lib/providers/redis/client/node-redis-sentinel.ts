@@ -34,9 +34,10 @@ export interface NodeRedisSentinelOptions {
 /**
  * Makes connections to the master that Sentinel reports.
  *
- * node-redis's Sentinel client resends commands after a failover, so we only use its options and query the Sentinels ourselves. Each
- * link queries all of them in parallel and takes the first reply, because some may hang. The link stays subscribed to
- * them until it ends, because a master that was demoted while it hung still believes it is the master when it wakes up.
+ * node-redis's Sentinel client resends commands after a failover, so we only use its options and query the Sentinels
+ * ourselves. Each link queries all of them in parallel and takes the first reply, because some may hang. The link stays
+ * subscribed to them until it ends, because a master that was demoted while it hung still believes it is the master
+ * when it wakes up.
  */
 export function nodeRedisSentinel(
   library: NodeRedis,

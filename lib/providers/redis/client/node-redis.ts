@@ -70,8 +70,8 @@ export interface NodeRedisClusterOptions {
 }
 
 /**
- * Makes connections to the client's server, tolerating `timeout` ms of silence. The client's options and the `overrides` are read for each
- * connection.
+ * Makes connections to the client's server, tolerating `timeout` ms of silence. The client's options and the
+ * `overrides` are read for each connection.
  */
 export function nodeRedisConnections(
   client: NodeRedisClient,
@@ -86,15 +86,16 @@ export function nodeRedisConnections(
 }
 
 /**
- * Finds a Cluster's nodes. node-redis's Cluster client resends commands when their connection breaks, so we only use its options
- * and query its root nodes ourselves. As in that client, only `defaults` apply to the other nodes.
+ * Finds a Cluster's nodes. node-redis's Cluster client resends commands when their connection breaks, so we only use
+ * its options and query its root nodes ourselves. As in that client, only `defaults` apply to the other nodes.
  */
 export function nodeRedisCluster(
   library: NodeRedis,
   { rootNodes, defaults, nodeAddressMap, RESP }: NodeRedisClusterOptions,
   timeout: number,
 ): FindCluster {
-  // Created once and then duplicated: `createClient` builds a class with all commands, which takes 3 to 7 ms; a duplicate takes 0.1 ms.
+  // Created once and then duplicated: `createClient` builds a class with all commands, which takes 3 to 7 ms; a
+  // duplicate takes 0.1 ms.
   const client = library.createClient({ RESP, ...defaults });
   // Overrides the client's credentials, because a root node may have a different password from the one in `defaults`.
   const credentialsProvider = defaults?.credentialsProvider;
@@ -132,8 +133,8 @@ function addressOf({ url, socket }: NodeRedisOptions): Address {
 }
 
 /**
- * Reads a Sentinel or Cluster client's options. node-redis passes them only to a duplicate, so this calls `duplicate` with a constructor
- * that returns its argument. No client is created.
+ * Reads a Sentinel or Cluster client's options. node-redis passes them only to a duplicate, so this calls `duplicate`
+ * with a constructor that returns its argument. No client is created.
  *
  * @throws LockConfigError if the client does not expose its options
  */
@@ -155,14 +156,16 @@ function Options(options: object): object {
 /**
  * The settings that our connections override.
  *
- * Each client serves one socket and is discarded with it, so commands are never resent, and replies can't come from a dropped socket.
+ * Each client serves one socket and is discarded with it, so commands are never resent, and replies can't come from a
+ * dropped socket.
  */
 export function hardened(socket: object | undefined, timeout: number, link: NodeRedisLink): object {
   return {
     disableOfflineQueue: true,
     // A full queue would reject a release.
     commandsQueueMaxLength: undefined,
-    // node-redis 6 arms a timer per command, and stops it when the command is written. `CommandConnection` detects silence instead.
+    // node-redis 6 arms a timer per command, and stops it when the command is written. `CommandConnection` detects
+    // silence instead.
     commandOptions: { timeout: undefined, typeMapping: undefined },
     // Replies to the library's pings would mask missing replies to commands.
     pingInterval: undefined,
@@ -301,7 +304,8 @@ export class NodeRedisLinkConnection extends EventEmitter implements RedisConnec
   ): Promise<void> {
     const link = this.#link;
     if (link?.channels.has(channel) === true) {
-      // A Cluster server ends a subscription when the slot moves away. node-redis may not have noticed, and would not subscribe again.
+      // A Cluster server ends a subscription when the slot moves away. node-redis may not have noticed, and would not
+      // subscribe again.
       link.end(new Error(`Reconnecting to resubscribe to "${channel}".`));
     }
     await this.#send((client) =>

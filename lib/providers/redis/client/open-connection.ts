@@ -4,8 +4,9 @@ import type { Random } from '../../../api/random.js';
 import { backOff, type RedisConnection } from './redis-connection.js';
 
 /**
- * The target of a connection: a single server, the master that Sentinel reports, a master of a Cluster, or one of the nodes that vote on a
- * Redlock lock. Sentinel and Cluster find the new master after a failover. If a voter fails, the other nodes decide.
+ * The target of a connection: a single server, the master that Sentinel reports, a master of a Cluster, or one of the
+ * nodes that vote on a Redlock lock. Sentinel and Cluster find the new master after a failover. If a voter fails, the
+ * other nodes decide.
  */
 export type Topology = 'server' | 'sentinel' | 'cluster' | 'voter';
 
@@ -24,10 +25,9 @@ export interface ConnectionSettings {
  *
  * The libraries limit the time to open a socket, but then wait forever for the handshake replies. So we drop a
  * connection that isn't ready `commandTimeout` ms after its socket opens. Also, ioredis disconnects permanently if a
- * Sentinel announces a
- * failover while ioredis is querying it for the master, because `disconnect()` makes that query fail (observed: a
- * provider stayed unavailable until its process was restarted). So we
- * connect again after the library's `end` event. With node-redis, every connection ends that way.
+ * Sentinel announces a failover while ioredis is querying it for the master, because `disconnect()` makes that query
+ * fail (observed: a provider stayed unavailable until its process was restarted). So we connect again after the
+ * library's `end` event. With node-redis, every connection ends that way.
  */
 export abstract class OpenConnection {
   /** Whether the library's connection accepts commands. */
@@ -84,7 +84,8 @@ export abstract class OpenConnection {
     const { clock, commandTimeout } = this.settings;
     this.#endHandshake();
     this.#handshake = clock.setTimer(() => {
-      // After the event loop was blocked, timers run before sockets are read. First let replies that have arrived be read.
+      // After the event loop was blocked, timers run before sockets are read. First let replies that have arrived be
+      // read.
       this.#handshake = clock.setTimer(() => {
         this.#handshake = undefined;
         this.connection.disconnect(true);

@@ -3,15 +3,17 @@ import { inBrackets } from '../../../api/printable.js';
 import type { Random } from '../../../api/random.js';
 
 /*
- * What this package needs from a client library. Only a library's own adapter, `ioredis.ts` or `node-redis.ts`, knows about that library.
+ * What this package needs from a client library. Only a library's own adapter, `ioredis.ts` or `node-redis.ts`, knows
+ * about that library.
  */
 
 /**
  * A connection to one server. It sends each command once, never queues any, and may end at any time.
  *
- * It emits `connect` when its socket is open, `ready` when it accepts commands, `error` with the cause before it ends, `close` after it has
- * ended, `end` if it does not reconnect automatically, `message` and `smessage` with a channel and a text, and `moved` when a Cluster server
- * has rejected or ended a subscription because it does not have the slot: with the channel, or without one if it could be any channel.
+ * It emits `connect` when its socket is open, `ready` when it accepts commands, `error` with the cause before it ends,
+ * `close` after it has ended, `end` if it does not reconnect automatically, `message` and `smessage` with a channel and
+ * a text, and `moved` when a Cluster server has rejected or ended a subscription because it does not have the slot:
+ * with the channel, or without one if it could be any channel.
  */
 export interface RedisConnection {
   /** Connects. The outcome is also reported as an event. */
@@ -28,7 +30,10 @@ export interface RedisConnection {
   /** Subscribes to a sharded channel on a Cluster server. */
   ssubscribe(channel: string): Promise<unknown>;
   on(event: string, listener: (...args: string[]) => void): unknown;
-  /** The database number from the options. Defined only for a library that falls back to database 0 if the server rejects that number. */
+  /**
+   * The database number from the options. Defined only for a library that falls back to database 0 if the server
+   * rejects that number.
+   */
   database?(): number;
 }
 
@@ -69,8 +74,8 @@ export interface CommandSender {
 }
 
 /**
- * Duplicates a client, and checks that the result has the methods we need. A mock may return something else, and a missing method would
- * otherwise throw in an event listener, where nothing catches it.
+ * Duplicates a client, and checks that the result has the methods we need. A mock may return something else, and a
+ * missing method would otherwise throw in an event listener, where nothing catches it.
  *
  * @throws LockConfigError if one of the methods is missing
  */
@@ -108,7 +113,9 @@ export class NotSent extends Error {
   override readonly name = 'NotSent';
 }
 
-/** The name of an error that the server sent. Both libraries return such errors as `Error` objects, even inside arrays. */
+/**
+ * The name of an error that the server sent. Both libraries return such errors as `Error` objects, even inside arrays.
+ */
 export const REPLY_ERROR = 'ReplyError';
 
 /** Whether the server sent this error. After any other error, the outcome is unknown. */
@@ -123,15 +130,18 @@ export function isReplyError(error: unknown): error is Error {
 export const KEEP_ALIVE = 10_000;
 
 /**
- * How long to wait before the next connection attempt: 50 ms more after each failure, up to 2 s, as ioredis does by default. With exponential
- * backoff, a server that was down for half a lease might not be found until the lease had ended (measured: the end of
- * a 1.5 s outage was noticed up to 1.5 s late; with this function, 0.4 s).
+ * How long to wait before the next connection attempt: 50 ms more after each failure, up to 2 s, as ioredis does by
+ * default. With exponential backoff, a server that was down for half a lease might not be found until the lease had
+ * ended (measured: the end of a 1.5 s outage was noticed up to 1.5 s late; with this function, 0.4 s).
  */
 export function backOff(random: Random, times: number): number {
   return Math.min(50 * times, 2_000) * (0.75 + random.fraction() / 4);
 }
 
-/** The shortest connect timeout, in ms. With ioredis's default of 10 s, most of a failover would be spent waiting for the dead host. */
+/**
+ * The shortest connect timeout, in ms. With ioredis's default of 10 s, most of a failover would be spent waiting for
+ * the dead host.
+ */
 const MIN_CONNECT_TIMEOUT = 2_000;
 
 /** How long opening a socket may take, in ms, if we tolerate `timeout` ms of silence. */
@@ -139,7 +149,10 @@ export function connectTimeoutFor(timeout: number): number {
   return Math.max(timeout, MIN_CONNECT_TIMEOUT);
 }
 
-/** Removes the command that ioredis adds to its errors. The command contains the holder's id or the password, which must not be logged. */
+/**
+ * Removes the command that ioredis adds to its errors. The command contains the holder's id or the password, which must
+ * not be logged.
+ */
 export function withoutCommand(error: unknown): unknown {
   if (error instanceof Error) Reflect.deleteProperty(error, 'command');
   return error;

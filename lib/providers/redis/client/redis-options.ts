@@ -37,7 +37,10 @@ import type { Topology } from './open-connection.js';
 import { type Connect, type FindCluster, notAClient } from './redis-connection.js';
 import { addressOf } from './redis-url.js';
 
-/** A client of `ioredis` or `redis` (node-redis), version 5 or 6, for a single server, Sentinel or a Cluster. The types are structural. */
+/**
+ * A client of `ioredis` or `redis` (node-redis), version 5 or 6, for a single server, Sentinel or a Cluster. The types
+ * are structural.
+ */
 export type RedisClient = IoredisClient | IoredisCluster | NodeRedisClient | NodeRedisSentinel | NodeRedisCluster;
 
 // `url` is the last member, because the compiler reports a mismatch against the last one, and most users pass a URL.
@@ -45,9 +48,9 @@ export type RedisClient = IoredisClient | IoredisCluster | NodeRedisClient | Nod
 export type RedisServerOptions =
   | {
       /**
-       * A client of `ioredis` or `redis` (node-redis), version 5 or 6, for a single server, Sentinel or a Cluster. The provider opens its own
-       * connections with the client's options, and never uses or closes the client. node-redis 5 doesn't expose the options of a Sentinel
-       * client, so pass them as `options` instead.
+       * A client of `ioredis` or `redis` (node-redis), version 5 or 6, for a single server, Sentinel or a Cluster. The
+       * provider opens its own connections with the client's options, and never uses or closes the client. node-redis 5
+       * doesn't expose the options of a Sentinel client, so pass them as `options` instead.
        */
       readonly client: RedisClient;
       readonly url?: undefined;
@@ -55,22 +58,27 @@ export type RedisServerOptions =
     }
   | {
       /**
-       * Client options, for example for Sentinel or TLS. Options with `url`, `socket`, `sentinelRootNodes`, or `defaults` are passed to
-       * node-redis. All others go to the installed library, or to `ioredis` if both are installed.
+       * Client options, for example for Sentinel or TLS. Options with `url`, `socket`, `sentinelRootNodes`, or
+       * `defaults` are passed to node-redis. All others go to the installed library, or to `ioredis` if both are
+       * installed.
        */
       readonly options: object;
       readonly client?: undefined;
       readonly url?: undefined;
     }
   | {
-      /** `redis://user:password@host:6379/0`, or `rediss://` for TLS. Needs `ioredis` or `redis`. If both are installed, `ioredis` is used. */
+      /**
+       * `redis://user:password@host:6379/0`, or `rediss://` for TLS. Needs `ioredis` or `redis`. If both are installed,
+       * `ioredis` is used.
+       */
       readonly url: string;
       readonly client?: undefined;
       readonly options?: undefined;
     };
 
 /**
- * How to connect to Redis: exactly one of `client`, `url`, `cluster`, and `options`. You can combine `options` with `cluster`.
+ * How to connect to Redis: exactly one of `client`, `url`, `cluster`, and `options`. You can combine `options` with
+ * `cluster`.
  *
  * The provider always opens its own connections to each server: one for commands, one for messages, and another if
  * `waitReplicas` is set. It closes only its own.
@@ -93,13 +101,14 @@ export interface RedisLockOptions {
   /**
    * How many replicas must acknowledge a lock, and each renewal, before it counts (`WAIT`). Default 0.
    *
-   * If fewer acknowledge it, acquiring throws LockUnavailableError. Each acquisition takes an extra round trip. The lock then survives a
-   * failover to a replica that has acknowledged it. This is not consensus: with several replicas, one without the lock may be promoted.
+   * If fewer acknowledge it, acquiring throws LockUnavailableError. Each acquisition takes an extra round trip. The
+   * lock then survives a failover to a replica that has acknowledged it. This is not consensus: with several replicas,
+   * one without the lock may be promoted.
    */
   readonly waitReplicas?: number | undefined;
   /**
-   * How long the server may take to reply while commands are in flight, in ms, before the provider drops the connection and reconnects.
-   * Default 2 s, at least 50 ms and at most 24.8 days.
+   * How long the server may take to reply while commands are in flight, in ms, before the provider drops the connection
+   * and reconnects. Default 2 s, at least 50 ms and at most 24.8 days.
    */
   readonly commandTimeout?: ConfiguredDuration | undefined;
 }
@@ -213,7 +222,11 @@ function isGiven(options: unknown, name: string): boolean {
   return value !== undefined && value !== null;
 }
 
-/** Makes connections to one server, if {@link isCluster} is false. @throws LockConfigError if the library is not installed. */
+/**
+ * Makes connections to one server, if {@link isCluster} is false.
+ *
+ * @throws LockConfigError if the library is not installed.
+ */
 export async function connectionsOf({ source, commandTimeout }: RedisSettings, random: Random): Promise<Connect> {
   const { client, url, options } = source;
   if (client) {
@@ -277,7 +290,8 @@ type Library =
   | { readonly ioredis?: undefined; readonly nodeRedis: NodeRedis };
 
 /**
- * Imports the client library. Both libraries are optional peers, so this is called only if the application passed no client.
+ * Imports the client library. Both libraries are optional peers, so this is called only if the application passed no
+ * client.
  *
  * @throws LockConfigError if neither is installed
  */

@@ -7,7 +7,8 @@ const ENCODING =
   ' If the user or password contains a space or one of @ : / ? # %, encode it with encodeURIComponent().';
 
 /**
- * Rejects an address that a client would misread. ioredis would connect to any URL's host and wait for a reply from a server that doesn't speak Redis.
+ * Rejects an address that a client would misread. ioredis would connect to any URL's host and wait for a reply from a
+ * server that doesn't speak Redis.
  *
  * @param option the option's name, for messages, which never quote the address
  * @throws LockConfigError

@@ -110,9 +110,10 @@ async function diagnosePermissions(call: ServerCall, { script, args, pattern }: 
 }
 
 /**
- * A script that finds which commands the ACL denies the user, without running any allowed ones. The reply is a list, which is empty
- * before Redis 7: `!` and a command for each denied command that locks need, `?` and a command for each denied command that is useful, `~`
- * if the user may run the commands but not access the key, and `&` if they may not access the channel.
+ * A script that finds which commands the ACL denies the user, without running any allowed ones. The reply is a list,
+ * which is empty before Redis 7: `!` and a command for each denied command that locks need, `?` and a command for each
+ * denied command that is useful, `~` if the user may run the commands but not access the key, and `&` if they may not
+ * access the channel.
  */
 export function permissionScript(checks: string): string {
   return `
@@ -151,7 +152,10 @@ return refused
 // The first version with SET … GET and ZADD … LT, which the lock script uses.
 const OLDEST = '6.2';
 
-/** Why the server is too old for locks, according to its `INFO server` text. Valkey reports the Redis version it is compatible with. */
+/**
+ * Why the server is too old for locks, according to its `INFO server` text. Valkey reports the Redis version it is
+ * compatible with.
+ */
 export function whyTooOldRedis(info: string): string | undefined {
   return whyTooOld('Redis', /^redis_version:(\S+)/m.exec(info)?.[1] ?? '', OLDEST);
 }

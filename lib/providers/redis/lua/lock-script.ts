@@ -16,8 +16,9 @@ export const LOCK_SCRIPT = scriptOf(TEXT, (counter, locks) => [
 ]);
 
 /**
- * The lock script for a Cluster, where PUBLISH is sent to every node. Redis 7 introduced sharded channels and gave scripts the version number.
- * Both commands only count the receivers on this server, where every process has subscriptions for the server's buckets.
+ * The lock script for a Cluster, where PUBLISH is sent to every node. Redis 7 introduced sharded channels and gave
+ * scripts the version number. Both commands only count the receivers on this server, where every process has
+ * subscriptions for the server's buckets.
  */
 export const CLUSTER_LOCK_SCRIPT = scriptOf(
   TEXT.replaceAll("call('PUBLISH',", "call(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH',"),

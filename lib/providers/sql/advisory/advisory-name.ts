@@ -10,7 +10,8 @@ const BASE32 = 'abcdefghijklmnopqrstuvwxyz234567';
  * the hash is in base32. Two keys share a name with a probability of 2^-160.
  */
 export function userLockName(database: string, namespace: string, key: string): string {
-  // Whether `Shop` and `shop` are the same database depends on the server. At worst, locks exclude each other unnecessarily.
+  // Whether `Shop` and `shop` are the same database depends on the server. At worst, locks exclude each other
+  // unnecessarily.
   const place = database.toLowerCase();
   const digest = base32(digestOf(place, namespace, key).subarray(0, 20));
   const readable = `${place}:${namespace}:${key}`.slice(0, LONGEST - 1 - digest.length).toLowerCase();
@@ -18,14 +19,15 @@ export function userLockName(database: string, namespace: string, key: string): 
 }
 
 /**
- * The number of a Postgres advisory lock: 64 bits, local to its database. Among a million keys held at the
- * same time, two share a number with a probability of 3 · 10^-8. They then exclude each other, but mutual exclusion never breaks.
+ * The number of a Postgres advisory lock: 64 bits, local to its database. Among a million keys held at the same time,
+ * two share a number with a probability of 3 · 10^-8. They then exclude each other, but mutual exclusion never breaks.
  */
 export function advisoryLockNumber(namespace: string, key: string): string {
   return String(digestOf('', namespace, key).readBigInt64BE());
 }
 
-// NUL is a safe separator: only the key, which comes last, may contain it. Hash UTF-16, because UTF-8 encodes all lone surrogates alike.
+// NUL is a safe separator: only the key, which comes last, may contain it. Hash UTF-16, because UTF-8 encodes all lone
+// surrogates alike.
 function digestOf(database: string, namespace: string, key: string): Buffer {
   return hash('sha256', Buffer.from(`${database}\0${namespace}\0${key}`, 'utf16le'), 'buffer');
 }

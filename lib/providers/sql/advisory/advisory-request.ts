@@ -59,7 +59,8 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       const shared = await holding.shared(request, this);
       const grant = await this.#lockOn(shared, () => shared.tryLock(this.#name, request.mode, request));
       if (grant) return grant;
-      // This process may already have the lock through an earlier, unanswered attempt. Don't wait for it or report it as busy: the holder is unknown.
+      // This process may already have the lock through an earlier, unanswered attempt. Don't wait for it or report it
+      // as busy: the holder is unknown.
       if (holding.unansweredFor(this.#name) > 0) {
         throw new Error('An earlier attempt by this process got no response and may hold the lock.');
       }
@@ -97,8 +98,8 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
   }
 
   /**
-   * Waits in the server's queue, on a session with no locks, so the session can be ended if the caller leaves. Resolves to
-   * undefined if no connection is available.
+   * Waits in the server's queue, on a session with no locks, so the session can be ended if the caller leaves. Resolves
+   * to undefined if no connection is available.
    */
   async #queue(): Promise<Grant | 'busy' | undefined> {
     const { key } = this.request;

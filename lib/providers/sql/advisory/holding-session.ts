@@ -22,15 +22,15 @@ interface Name {
 }
 
 /**
- * A session and the locks on it. A session never conflicts with itself: the server grants a session its own locks again. So
- * this class ensures that each name has either one holder or several readers.
+ * A session and the locks on it. A session never conflicts with itself: the server grants a session its own locks
+ * again. So this class ensures that each name has either one holder or several readers.
  *
  * A session runs one statement at a time. Lock requests made in the meantime are sent together in the next statement.
  */
 export class HoldingSession {
   /**
-   * Locks that the session may hold though no request does, because it is waiting for them or failed to free them. Such a session is
-   * not reused.
+   * Locks that the session may hold though no request does, because it is waiting for them or failed to free them. Such
+   * a session is not reused.
    */
   readonly #leftOver = new Set<string>();
   readonly #names = new Map<string, Name>();
@@ -105,8 +105,8 @@ export class HoldingSession {
   }
 
   /**
-   * Waits until the lock is acquired. Only for a session without locks: one with locks must never wait. Ending the session
-   * ends the wait.
+   * Waits until the lock is acquired. Only for a session without locks: one with locks must never wait. Ending the
+   * session ends the wait.
    */
   async awaitLock(name: string, request: AcquireRequest): Promise<true> {
     const { mode } = request;
@@ -137,7 +137,8 @@ export class HoldingSession {
       // Keep the name while a reader is joining. The server wouldn't block a writer on the same session, so the writer
       // would run alongside that reader.
       if (!known || (known.holders -= 1) > 0 || known.changes) return await unlocks.add(name);
-      // Requests wait for this change. Otherwise, those that arrive before the unlock is sent would keep the name from other processes forever.
+      // Requests wait for this change. Otherwise, those that arrive before the unlock is sent would keep the name from
+      // other processes forever.
       const unlocked = this.#unlockLast(name, unlocks);
       known.changes = unlocked;
       return await unlocked;
@@ -219,8 +220,9 @@ export class HoldingSession {
       // The server counts holds, so other requests' holds remain.
       locked = names.filter((_, index) => done[index]);
     } catch {
-      // The locks before the failed one may have been acquired, and so may the failed one if it was canceled at that moment.
-      // For locks that other requests of this session hold or have requested, the count may then be off by one until the session ends.
+      // The locks before the failed one may have been acquired, and so may the failed one if it was canceled at that
+      // moment. For locks that other requests of this session hold or have requested, the count may then be off by one
+      // until the session ends.
       for (const name of names) this.#leftOver.add(name);
       locked = names.filter((name, index) => {
         const entry = this.#names.get(name);

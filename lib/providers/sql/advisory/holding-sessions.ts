@@ -5,12 +5,14 @@ import type { Session } from '../connection/session.js';
 import { type Sessions, Slots } from '../connection/sessions.js';
 import { HoldingSession, type SessionUser } from './holding-session.js';
 
-// The share of the server's lock table that one provider in one process may use. Eight such shares use up the room promised
-// to all clients. Postgres 15 accepted 1.7 times as many locks (measured) before other clients' statements failed.
+// The share of the server's lock table that one provider in one process may use. Eight such shares use up the room
+// promised to all clients. Postgres 15 accepted 1.7 times as many locks (measured) before other clients' statements
+// failed.
 const SHARE = 8;
 // A minimum for servers with tiny settings, which have more room than they promise.
 const LEAST = 16;
-// Reserved for callers that already hold a lock. Otherwise, if others took up all the room, no holder could get a second lock.
+// Reserved for callers that already hold a lock. Otherwise, if others took up all the room, no holder could get a
+// second lock.
 const NESTED = 8;
 
 /**
@@ -33,7 +35,8 @@ export class HoldingSessions {
   ) {}
 
   /**
-   * Like {@link HoldingSession.unansweredFor}, but for all sessions: an earlier attempt by this process may be blocking the lock.
+   * Like {@link HoldingSession.unansweredFor}, but for all sessions: an earlier attempt by this process may be blocking
+   * the lock.
    */
   unansweredFor(name: string): number {
     return Math.max(0, ...Array.from(this.#used, (session) => session.unansweredFor(name)));

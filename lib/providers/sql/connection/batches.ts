@@ -1,6 +1,7 @@
 import { nextTick } from '../../../core/toolkit/real-timers.js';
 
-// A row has up to three values, and Postgres allows 65,535 values per statement. Going beyond a few hundred rows gains nothing.
+// A row has up to three values, and Postgres allows 65,535 values per statement. Going beyond a few hundred rows gains
+// nothing.
 const MOST = 500;
 
 interface PendingItem<Item, Answer> {

@@ -13,8 +13,8 @@ export interface DriverConnection {
 }
 
 /**
- * A database server to which we open our own connections, because all connections in the application's pool may be waiting
- * for locks.
+ * A database server to which we open our own connections, because all connections in the application's pool may be
+ * waiting for locks.
  */
 export interface SqlSource {
   readonly database: DatabaseFamily;
@@ -111,12 +111,15 @@ export interface Family {
   readonly dialectFor: (source: SqlSource, connectTimeout: number, inSessions: boolean) => Dialect;
   /** The placeholder for the bound value at this position, starting at 1. */
   readonly value: (position: number) => string;
-  /** A condition that a column has one of `count` values, bound from this position on in the form that `list` returns. */
+  /**
+   * A condition that a column has one of `count` values, bound from this position on in the form that `list` returns.
+   */
   readonly isAmong: (column: string, position: number, count: number) => string;
   readonly list: (values: readonly unknown[]) => readonly unknown[];
   /**
    * The database's time in µs since 1970, evaluated once per statement, after it was sent. With two evaluations, a
-   * statement could find a lease expired and yet renew it. In UTC, because local time repeats an hour when daylight saving time ends.
+   * statement could find a lease expired and yet renew it. In UTC, because local time repeats an hour when daylight
+   * saving time ends.
    */
   readonly now: string;
   /** Like `now`, but a statement that uses it fails on a server that may no longer accept writes. */
@@ -131,8 +134,8 @@ export interface Family {
   /** Reads the token from the result of such a statement; undefined if no row was updated. */
   readonly tokenOf: (answer: unknown) => bigint | undefined;
   /**
-   * A DELETE of rows with one of `count` names (bound in the form that `list` returns) that meet the condition and
-   * are not locked. It neither locks nor waits for any other row. As a single autocommitted statement, it leaves nothing
+   * A DELETE of rows with one of `count` names (bound in the form that `list` returns) that meet the condition and are
+   * not locked. It neither locks nor waits for any other row. As a single autocommitted statement, it leaves nothing
    * locked if the client freezes or is cut off.
    */
   readonly deleteUnlocked: (table: string, condition: string, count: number) => string;
@@ -183,7 +186,8 @@ export type Fault =
 
 /**
  * A statement for several locks. Returns a row for each, in order, with the outcome as `done`: NULL if the server
- * doesn't know. If `isReadOnly` is given, the first row contains it as `read_only`. The function for an operation never changes.
+ * doesn't know. If `isReadOnly` is given, the first row contains it as `read_only`. The function for an operation never
+ * changes.
  */
 export type OfMany = (names: readonly string[], isReadOnly?: string) => Statement;
 
@@ -213,10 +217,13 @@ export interface Dialect {
   send(connection: DriverConnection, sql: string, parameters: readonly unknown[], prepares?: boolean): Promise<unknown>;
   /** Prepares a new connection: sets READ COMMITTED and time limits. */
   setUp(connection: DriverConnection, run: Run, kind: SessionKind): Promise<ServerFacts>;
-  /** Begins a transaction and runs a statement with one value in the same round trip. For sessions without autocommit. */
+  /**
+   * Begins a transaction and runs a statement with one value in the same round trip. For sessions without autocommit.
+   */
   beginWith(connection: DriverConnection, sql: string, value: string): Promise<unknown>;
   /**
-   * Like {@link beginWith}, but with a SELECT that waits for a lock within these limits. If the lock isn't acquired, it returns no rows or an error.
+   * Like {@link beginWith}, but with a SELECT that waits for a lock within these limits. If the lock isn't acquired, it
+   * returns no rows or an error.
    */
   beginWait(
     connection: DriverConnection,
@@ -237,8 +244,8 @@ export interface Dialect {
    */
   readonly slice: { readonly unit: number; readonly longest: number; readonly late: number };
   /**
-   * A SELECT that locks one row, given its FROM clause. Like {@link heartbeat}, it returns `read_only`, unless a read-only
-   * server rejects it for every account.
+   * A SELECT that locks one row, given its FROM clause. Like {@link heartbeat}, it returns `read_only`, unless a
+   * read-only server rejects it for every account.
    */
   lockRow(from: string, mode: LockMode, isReadOnly: string): string;
   /** Keeps a statement from waiting for locks, if the server supports that for a single statement. */
@@ -251,7 +258,8 @@ export interface Dialect {
   /** Whether the error came from the server itself, so the server received the statement. */
   isAnswer(error: unknown): boolean;
   /**
-   * Whether the connection is in a transaction, according to the server's last answer, `answer`; undefined if not reported.
+   * Whether the connection is in a transaction, according to the server's last answer, `answer`; undefined if not
+   * reported.
    */
   isInTransaction(connection: DriverConnection, answer: unknown): boolean | undefined;
   /**
@@ -277,8 +285,8 @@ const HALF_LENGTH_AFTER = 5_000;
  * VACUUM from removing rows and CREATE INDEX CONCURRENTLY from finishing. Also, servers don't notice during a wait that
  * their client is gone. But each slice starts at the end of the server's queue. Slices therefore grow, so a caller that
  * has waited longer goes to the back of the queue less often. With equal slices, the latest arrival is among the next
- * to get the lock.
- * With eight processes that each held the lock for 0.4 s, the longest measured wait was 8 to 9 s with equal slices and
+ * to get the lock. With eight processes that each held the lock for 0.4 s, the longest measured wait was 8 to 9 s with
+ * equal slices and
  * 4.5 to 4.9 s with these; in strict order, it would be 2.8 s.
  */
 export function sliceLength({ unit, longest }: Dialect['slice'], waited: number): number {

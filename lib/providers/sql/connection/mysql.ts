@@ -71,8 +71,8 @@ const IN_TRANSACTION = 1;
 
 const MYSQL_NOW = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`;
 
-// On a read-only server, the value is out of range and causes an error. Otherwise, accounts with SUPER or READ ONLY ADMIN could still write there
-// while others lock on the new writer. Since MariaDB 12, the variable's value is a word.
+// On a read-only server, the value is out of range and causes an error. Otherwise, accounts with SUPER or READ ONLY
+// ADMIN could still write there while others lock on the new writer. Since MariaDB 12, the variable's value is a word.
 const ZERO_ON_A_WRITER = `CAST(0 * (~0 + (CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'))) AS SIGNED)`;
 
 /** Repeats a SELECT for each name. */
@@ -213,7 +213,8 @@ function mysqlDialect(source: SqlSource, connectTimeout: number): Dialect {
         `sql_mode = ${kind.autocommit ? OUR_SQL_MODE : MODE_OF_APPLICATION}`,
         // Limits on the application's statements must not apply to lock waits.
         `${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
-        // Otherwise, MariaDB rejects a DELETE with a list of names. Left unchanged if the application may send statements.
+        // Otherwise, MariaDB rejects a DELETE with a list of names. Left unchanged if the application may send
+        // statements.
         ...(kind.autocommit ? ['sql_safe_updates = 0'] : []),
         // In a transaction, these take precedence over wait_timeout and would free the lock too early.
         ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
@@ -225,8 +226,8 @@ function mysqlDialect(source: SqlSource, connectTimeout: number): Dialect {
         kill: `KILL CONNECTION ${threadId}`,
         ...diagnose(variables),
         isReadOnly: await isReadOnlyBy(variables, run),
-        // There is no limit for user locks: each takes 1 to 2 KB of server memory, and even 60,000 of them don't slow down
-        // other statements (measured on both servers).
+        // There is no limit for user locks: each takes 1 to 2 KB of server memory, and even 60,000 of them don't slow
+        // down other statements (measured on both servers).
         maxConnections: Number(variables.get('max_connections')),
       };
     },
@@ -287,8 +288,8 @@ const limitsOf = ({ guard, lockWait }: TimeLimits): readonly string[] => [
 /** Sends one of our own statements. */
 function send(connection: MysqlConnection, sql: string, values: readonly unknown[]): Promise<unknown> {
   const { rowsAsArray, nestTables, typeCast } = connection.config ?? {};
-  // Pass an object only if necessary: the driver copies it twice, which took a tenth of the time with sixteen callers. An
-  // empty string also enables nestTables.
+  // Pass an object only if necessary: the driver copies it twice, which took a tenth of the time with sixteen callers.
+  // An empty string also enables nestTables.
   const isPlain = !rowsAsArray && (nestTables === undefined || nestTables === false) && typeCast === true;
   const statement = isPlain ? sql : { sql, ...PLAIN };
   return ask(connection, 'query', statement, values, (answer) => answer);
@@ -324,8 +325,8 @@ function withoutTimeout(statement: unknown): unknown {
 }
 
 /**
- * TypeORM 1 and Drizzle use `promise()`; TypeORM 0.3, Kysely, and Knex use a callback. Without a callback, rows would be
- * streamed. Timeouts are removed, because the driver would abandon a statement that the server is still running, and
+ * TypeORM 1 and Drizzle use `promise()`; TypeORM 0.3, Kysely, and Knex use a callback. Without a callback, rows would
+ * be streamed. Timeouts are removed, because the driver would abandon a statement that the server is still running, and
  * the next statement could run after the transaction ends.
  */
 function lend(connection: MysqlConnection, statement: SendStatement): object {
@@ -339,7 +340,8 @@ function lend(connection: MysqlConnection, statement: SendStatement): object {
   };
 }
 
-// Variables that make a server read-only. Some accounts can write anyway (root with read_only), but other clients lock on the writer.
+// Variables that make a server read-only. Some accounts can write anyway (root with read_only), but other clients lock
+// on the writer.
 const READ_ONLY = ['read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only'];
 // Two servers on one machine may use copies of one data directory and the same port on different addresses, but never
 // the same directory.

@@ -56,8 +56,8 @@ const SYSTEM = '(SELECT system_identifier::text FROM pg_control_system())';
 // What makes a server read-only. Operators also use the setting to keep applications away from a replaced server.
 const IS_STANDBY = 'pg_is_in_recovery()';
 const READ_ONLY = `current_setting('default_transaction_read_only')`;
-// The default for the server, database, and role, even if a task has changed it for its session or transaction. Takes up
-// to 1 ms.
+// The default for the server, database, and role, even if a task has changed it for its session or transaction. Takes
+// up to 1 ms.
 const READ_ONLY_OF_SERVER = `(SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'default_transaction_read_only')`;
 
 // Like DISCARD ALL, but keeps prepared statements, because pg remembers them. The role is reset to the role
@@ -69,7 +69,8 @@ const RESET = [
 
 // insufficient_privilege, undefined_function, feature_not_supported.
 const NO_SYSTEM: readonly unknown[] = ['42501', '42883', '0A000'];
-// The lock table is shared by all kinds of locks. When it is full, any client's statement that needs an entry fails, even a SELECT.
+// The lock table is shared by all kinds of locks. When it is full, any client's statement that needs an entry fails,
+// even a SELECT.
 const LOCK_TABLE =
   `current_setting('max_locks_per_transaction')::int8 * ` +
   `(current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8)`;
@@ -224,8 +225,8 @@ function postgresDialect(source: SqlSource, connectionTimeoutMillis: number, inS
     try {
       return firstRow(await run(factsSql(system)));
     } catch (error) {
-      // Every account may call the function, unless that right was revoked or the server only resembles Postgres. Checking
-      // the privilege in the same statement would fail too.
+      // Every account may call the function, unless that right was revoked or the server only resembles Postgres.
+      // Checking the privilege in the same statement would fail too.
       if (!NO_SYSTEM.includes(propertyOf(error, 'code')) || system !== SYSTEM) throw error;
       system = 'NULL';
       return firstRow(await run(factsSql(system)));
@@ -242,8 +243,8 @@ function postgresDialect(source: SqlSource, connectionTimeoutMillis: number, inS
       // On a client with binary results, a single statement can't request text; the reverse works.
       isBinary = client.binary === true;
       client.binary = false;
-      // With query_timeout, pg would abandon a statement that the server is still running, and a lock could be granted to no
-      // one. The option may also come from a URL or pg's defaults.
+      // With query_timeout, pg would abandon a statement that the server is still running, and a lock could be granted
+      // to no one. The option may also come from a URL or pg's defaults.
       if (client.connectionParameters) client.connectionParameters.query_timeout = undefined;
       // An error event without a listener would crash the process.
       client.on('error', () => undefined);
@@ -369,7 +370,8 @@ async function setUp(
       : `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ${pid} AND ${BEGUN} = ${begun}`,
     ...{ unsafe, readOnly },
     isReadOnly: `${IS_STANDBY} OR ${READ_ONLY} = 'on'`,
-    // Don't prepare statements if the application may send DEALLOCATE, or if the next statement may go to another server process.
+    // Don't prepare statements if the application may send DEALLOCATE, or if the next statement may go to another
+    // server process.
     prepares: autocommit && !isPooled,
     catchesErrors: isTrue(facts?.['plpgsql']),
     lockTable: Number(facts?.['places']),
@@ -383,7 +385,8 @@ function together(connection: PgClient, statements: readonly string[]): Promise<
 }
 
 /**
- * Uses a callback, because otherwise the driver creates two promises to give errors the caller's stack, which is useless here.
+ * Uses a callback, because otherwise the driver creates two promises to give errors the caller's stack, which is
+ * useless here.
  */
 function ask(connection: PgClient, statement: object, values: unknown): Promise<unknown> {
   return new Promise((resolve, reject) => {
@@ -404,9 +407,9 @@ function answerOf(results: Result | readonly Result[]): unknown {
 const withValue = (sql: string, name: string) => sql.replace('$1', literal(name));
 
 /**
- * Waits, within these limits, for the lock that a SELECT with one value takes. Failures are caught, because the server would
- * otherwise log an error every second. The DO has the same text for all values, because pg_stat_statements counts each
- * text separately.
+ * Waits, within these limits, for the lock that a SELECT with one value takes. Failures are caught, because the server
+ * would otherwise log an error every second. The DO has the same text for all values, because pg_stat_statements counts
+ * each text separately.
  *
  * @param value as an SQL literal
  */

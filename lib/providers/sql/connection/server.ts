@@ -38,7 +38,7 @@ export class Server {
   readonly #orphans: Session[] = [];
   readonly #closing = new AbortController();
   /** Aborts when the application shuts down. */
-  readonly closing = this.#closing.signal;
+  readonly closing: AbortSignal = this.#closing.signal;
 
   constructor(
     context: BackendContext,
@@ -165,7 +165,8 @@ export class Server {
   }
 
   /**
-   * Runs detached: a session outlives the call that opens it, and its driver would otherwise retain the call's async context.
+   * Runs detached: a session outlives the call that opens it, and its driver would otherwise retain the call's async
+   * context.
    */
   #open(kind: SessionKind, control: Session | undefined): Promise<Session> {
     return detached(async () => {
@@ -175,7 +176,8 @@ export class Server {
         const facts = await this.#setUp(connection, kind);
         const session = new Session(this, connection, facts, control, kind, sentAt);
         this.#sessions.add(session);
-        // New connections now reach this server, so other clients take their locks here. Sessions on other servers are lost.
+        // New connections now reach this server, so other clients take their locks here. Sessions on other servers are
+        // lost.
         this.#loseWhere(({ facts: { server } }) => server !== facts.server, this.#twoServers());
         return session;
       } catch (error) {
@@ -237,7 +239,8 @@ export class Server {
   }
 
   /**
-   * If an earlier login was accepted, treats a rejection as an outage for a while: the next connection reads a rotated password.
+   * If an earlier login was accepted, treats a rejection as an outage for a while: the next connection reads a rotated
+   * password.
    */
   #maybeForNow(error: unknown): unknown {
     if (faultOf(error) !== 'login' || !this.#hasAccepted) return error;

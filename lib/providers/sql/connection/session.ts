@@ -122,8 +122,8 @@ export class Session {
   }
 
   /**
-   * Begins a transaction and runs a statement with one value, in one round trip. Resolves to the row. For sessions without
-   * autocommit.
+   * Begins a transaction and runs a statement with one value, in one round trip. Resolves to the row. For sessions
+   * without autocommit.
    */
   async beginWith(sql: string, value: string): Promise<Row | undefined> {
     const answer = await this.#inTurn(() => this.home.dialect.beginWith(this.connection, sql, value), this.#atOnce);
@@ -132,8 +132,9 @@ export class Session {
   }
 
   /**
-   * Like {@link beginWith}, but with a SELECT that waits for a lock on behalf of a caller that has waited since `since`.
-   * Resolves to the row, which {@link endWait} must confirm, or, if the slice ends first, to undefined without a transaction.
+   * Like {@link beginWith}, but with a SELECT that waits for a lock on behalf of a caller that has waited since
+   * `since`. Resolves to the row, which {@link endWait} must confirm, or, if the slice ends first, to undefined without
+   * a transaction.
    */
   async beginSlice(select: string, value: string, since: number): Promise<Row | undefined> {
     const answer = await this.#slice(since, (limits) =>
@@ -146,7 +147,8 @@ export class Session {
   }
 
   /**
-   * Must be called before the first {@link runSlice}. Locks granted but not confirmed by {@link endWait} are then freed soon.
+   * Must be called before the first {@link runSlice}. Locks granted but not confirmed by {@link endWait} are then freed
+   * soon.
    */
   async beginWait(): Promise<void> {
     await this.#setLimits(this.#whileWaiting(this.kind.lockWait));
@@ -169,8 +171,8 @@ export class Session {
   }
 
   /**
-   * Sends a new statement to check that the connection works and the server accepts writes. @throws LockConfigError if it
-   * doesn't accept writes
+   * Sends a new statement to check that the connection works and the server accepts writes. @throws LockConfigError if
+   * it doesn't accept writes
    */
   async confirm(): Promise<void> {
     await this.run(this.#heartbeatSql);
@@ -200,14 +202,19 @@ export class Session {
     return this.#inTurn(statement, { inTransaction: true });
   }
 
-  /** Resolves when everything in flight has been answered. @throws SilentServerError if the server doesn't respond in time */
+  /**
+   * Resolves when everything in flight has been answered.
+   *
+   * @throws SilentServerError if the server doesn't respond in time
+   */
   async idle(): Promise<void> {
     await this.#inTurn(undefined, this.#atOnce);
   }
 
   /** Ends this use of the session, which must have no open transaction and no locks. */
   giveBack(): void {
-    // A statement the application didn't await would run in a later transaction, and an unanswered one may still take a lock.
+    // A statement the application didn't await would run in a later transaction, and an unanswered one may still take a
+    // lock.
     if (this.#state !== 'open' || this.inFlight > 0 || this.#hasTransaction) this.destroy();
     else if (this.#isLent) this.#reset();
     else this.#free(true);
@@ -220,8 +227,9 @@ export class Session {
 
   /**
    * Renews the locks on the session with a heartbeat. A heartbeat would only queue behind a running statement, so the
-   * control session checks the server instead. The guard's timer doesn't run during that statement. But if the network is cut,
-   * the server may have finished the statement long ago, so the validity is not extended until its result arrives.
+   * control session checks the server instead. The guard's timer doesn't run during that statement. But if the network
+   * is cut, the server may have finished the statement long ago, so the validity is not extended until its result
+   * arrives.
    */
   async renew(): Promise<RenewOutcome> {
     if (this.isLost()) return 'lost';
@@ -425,7 +433,8 @@ export class Session {
   #onAnswer(statement: QueuedStatement, sentAt: number, answer: unknown): void {
     if (this.#current !== statement) return;
     this.#heard(sentAt);
-    // Few statements select `read_only`. Ignore it in the application's statements, which may have a column with that name.
+    // Few statements select `read_only`. Ignore it in the application's statements, which may have a column with that
+    // name.
     const row = Array.isArray(answer) && !statement.limits.inTransaction ? (answer[0] as Row | undefined) : undefined;
     if (row?.['read_only'] !== undefined && isTrue(row['read_only']))
       this.#settle(statement).reject(this.home.loseReadOnly(this.facts.server));
@@ -453,7 +462,8 @@ export class Session {
   }
 
   /**
-   * Fails a statement. If one of ours was rejected because the server is read-only, all sessions on that server are lost.
+   * Fails a statement. If one of ours was rejected because the server is read-only, all sessions on that server are
+   * lost.
    */
   #fail(statement: QueuedStatement, error: unknown): void {
     if (this.#current !== statement) return;
@@ -486,7 +496,8 @@ export class Session {
 
   /**
    * A failed statement may have rolled back the whole transaction (a deadlock on MySQL), and the driver may report the
-   * error before the server has reported the state. So check with a heartbeat, which also fails if a Postgres transaction has failed.
+   * error before the server has reported the state. So check with a heartbeat, which also fails if a Postgres
+   * transaction has failed.
    */
   async #observeAfter(statement: QueuedStatement, error: unknown): Promise<void> {
     const answer = await this.sendNow(this.#heartbeatSql).catch(() => undefined);

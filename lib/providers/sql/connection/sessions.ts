@@ -136,8 +136,9 @@ export class Sessions {
  * A limited number of slots, granted in request order.
  *
  * A caller that holds a lock keeps its slot until its nested locks are done. If such callers had all the slots, none
- * could make progress. So the last `reserved` slots are for nested requests: the first `n` of them for callers that hold `n`
- * locks. Also, no waiter may keep the last slot open to a request, so free keys can be acquired while callers wait for other keys.
+ * could make progress. So the last `reserved` slots are for nested requests: the first `n` of them for callers that
+ * hold `n` locks. Also, no waiter may keep the last slot open to a request, so free keys can be acquired while callers
+ * wait for other keys.
  */
 export class Slots {
   readonly #waiting = new Set<{ readonly limit: number; readonly served: AbortController }>();
@@ -163,7 +164,8 @@ export class Slots {
     this.#waiting.add(waiter);
     const error = this.exhausted(request.key);
     if (LockError.is(error)) request.waits?.(error);
-    // The signal is created when first read. It aborts once no callers are waiting, which may be later than `wait` says if others have joined.
+    // The signal is created when first read. It aborts once no callers are waiting, which may be later than `wait` says
+    // if others have joined.
     const { signal } = request;
     const end = signal ? AbortSignal.any([signal, served.signal]) : served.signal;
     await pause(this.clock, signal ? Infinity : request.wait, end);

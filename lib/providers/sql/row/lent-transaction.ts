@@ -24,7 +24,8 @@ export class LentTransaction {
   readonly #savepoint: string;
   #marked: Promise<unknown> | undefined;
   /**
-   * Whether the commit has started. Statements that arrive now weren't awaited by the task and would escape the savepoint check.
+   * Whether the commit has started. Statements that arrive now weren't awaited by the task and would escape the
+   * savepoint check.
    */
   #isClosed = false;
 
@@ -98,7 +99,10 @@ export class LentTransaction {
   };
 }
 
-/** Creates the transactions that can be lent, by holder id. Ids are unique, even across several applications in one process. */
+/**
+ * Creates the transactions that can be lent, by holder id. Ids are unique, even across several applications in one
+ * process.
+ */
 export const lenders = new Map<string, () => LentTransaction>();
 
 /**
@@ -140,9 +144,8 @@ export interface SqlClient {
  *
  * Writes through it are committed when the lock is released. They are rolled back if the `withLock` task or the
  * decorated method fails, if the lock is lost, or if the process dies. Statements run one after another. If the
- * transaction
- * wasn't committed, or its outcome is unknown, the call rejects with `LockLostError` (unless `onLost: 'ignore'` is
- * set, so don't combine the two).
+ * transaction wasn't committed, or its outcome is unknown, the call rejects with `LockLostError` (unless
+ * `onLost: 'ignore'` is set, so don't combine the two).
  *
  * The transaction is READ COMMITTED. Don't begin or end one yourself (`BEGIN`, `COMMIT`, `db.transaction()`), and don't
  * run anything that commits implicitly (DDL and TRUNCATE on MySQL), because doing so loses the lock. Savepoints are

@@ -90,8 +90,9 @@ export class RowRequest implements SqlRequest {
       // Nothing was written, or it must be discarded. Postgres writes a COMMIT to disk even if it only frees locks, but
       // not a ROLLBACK.
       else await (lent ?? session).rollback();
-      // If another transaction replaced the lock's, earlier writes may already be committed, and another process may have
-      // held the lock since. The application may also have left other state on the connection, such as table locks.
+      // If another transaction replaced the lock's, earlier writes may already be committed, and another process may
+      // have held the lock since. The application may also have left other state on the connection, such as table
+      // locks.
       if (outcome === 'lost') session.destroy();
       // The session is only reused if the transaction has ended.
       else session.giveBack();
@@ -167,7 +168,8 @@ export class RowRequest implements SqlRequest {
       do {
         begun = clock.now();
         if (await session.beginSlice(lock, this.#row, this.request.since)) return true;
-        // Even the shortest slice takes longer. The row was deleted, a policy hides it from locking statements, or an operator canceled this wait.
+        // Even the shortest slice takes longer. The row was deleted, a policy hides it from locking statements, or an
+        // operator canceled this wait.
       } while (clock.now() - begun > TOO_EARLY);
       // The session still has the time limits for waiting.
       session.destroy();

@@ -43,7 +43,9 @@ export function keyOfEntry(
   return label === null ? name.toString().slice(`${namespace}#${kind}:`.length) : textOfLabel(label.toString());
 }
 
-/** The range of names covering all entries of one kind whose keys have this prefix, and possibly others of that kind. */
+/**
+ * The range of names covering all entries of one kind whose keys have this prefix, and possibly others of that kind.
+ */
 export function entryNamesOf(namespace: string, kind: EntryKind, prefix = ''): readonly [string, string] {
   const first = `${namespace}#${kind}:${beginningOf(prefix)}`;
   // The tilde sorts after every character in a name.

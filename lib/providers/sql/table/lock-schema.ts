@@ -34,8 +34,8 @@ export function partsOf(table: string): { readonly schema: string | undefined; r
  * - `name`: compared byte by byte.
  * - `token`: the last fencing token, a lease's version, or the time a record was written, in µs since 1970.
  * - `holder`: the holder of a lease, or NULL.
- * - `expires`: when a lease or its retention ends, in µs since 1970. A past time shows when the row was last used. For a
- * record, it is 400 days after the write. For a row lock, it is the creation time, because updating it would cost a
+ * - `expires`: when a lease or its retention ends, in µs since 1970. A past time shows when the row was last used. For
+ * a record, it is 400 days after the write. For a row lock, it is the creation time, because updating it would cost a
  * commit.
  * - `label`: a lease's key, or the name of a record or instance, as ASCII JSON, if `name` doesn't show it.
  * - `holders`: a limited lease's holders, or a record's text as ASCII JSON.

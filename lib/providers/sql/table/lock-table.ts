@@ -103,7 +103,8 @@ export class LockTable {
     try {
       await this.run(create);
     } catch (error) {
-      // If two processes create the table at once, one may fail despite IF NOT EXISTS (Postgres: 23505), but then it exists.
+      // If two processes create the table at once, one may fail despite IF NOT EXISTS (Postgres: 23505), but then it
+      // exists.
       if (await find().catch(() => undefined)) return;
       if (remedyOf(error) === undefined) throw error;
       throw new LockConfigError(
@@ -115,13 +116,15 @@ export class LockTable {
 
   async #check(): Promise<void> {
     const { name, run, unquoted } = this;
-    // These statements don't affect any rows. Without them, a missing privilege would only show up when the first lock fails.
+    // These statements don't affect any rows. Without them, a missing privilege would only show up when the first lock
+    // fails.
     await run(`INSERT INTO ${name} (name, expires, label) SELECT name, expires, label FROM ${name} WHERE 1 = 0`);
     await run(
       `UPDATE ${name} SET token = token, holder = holder, expires = expires, label = label, holders = holders WHERE 1 = 0`,
     );
     if (await this.#fits()) return;
-    // While MariaDB is dropping a table, it shows the table without its engine or key. This statement waits for the drop to finish.
+    // While MariaDB is dropping a table, it shows the table without its engine or key. This statement waits for the
+    // drop to finish.
     await run(`SELECT 1 FROM ${name} LIMIT 0`);
     if (await this.#fits()) return;
     throw new LockConfigError(
@@ -184,9 +187,9 @@ export class LockTable {
   }
 
   /**
-   * Takes the next token for a lock whose own connection can't commit it. Each statement costs a commit, so callers that
-   * arrive while one is in flight for the same counter share the next statement. Tokens are issued after the lock is granted,
-   * so no caller gets a token that predates its grant.
+   * Takes the next token for a lock whose own connection can't commit it. Each statement costs a commit, so callers
+   * that arrive while one is in flight for the same counter share the next statement. Tokens are issued after the lock
+   * is granted, so no caller gets a token that predates its grant.
    */
   nextToken(counter: string): Promise<bigint> {
     let callers = this.#counted.get(counter);
@@ -212,8 +215,9 @@ export class LockTable {
   }
 
   /**
-   * Deletes lock rows in a range of names (default: all) that have been unused for `unusedFor` (1 s to 24.8 days). Resolves to the
-   * number deleted. Each statement is a separate transaction, so a process that freezes in between doesn't leave rows locked.
+   * Deletes lock rows in a range of names (default: all) that have been unused for `unusedFor` (1 s to 24.8 days).
+   * Resolves to the number deleted. Each statement is a separate transaction, so a process that freezes in between
+   * doesn't leave rows locked.
    *
    * Rows in use are never deleted: held or retained leases end in the future, and rows locked by any transaction
    * are skipped. Candidates are first read without locking, because a locking scan would make free keys look busy.

@@ -6,8 +6,8 @@ import { entriesOf, type LockTable } from './lock-table.js';
 
 const DAY = 86_400_000_000;
 /**
- * How long a record is safe from purges after its last write, in µs. A yearly job's last run must survive, and a failover
- * that lost its epoch would restart its fencing tokens.
+ * How long a record is safe from purges after its last write, in µs. A yearly job's last run must survive, and a
+ * failover that lost its epoch would restart its fencing tokens.
  */
 const KEEP: Readonly<Record<RecordKind, number>> = { run: 400 * DAY, failover: 36_500 * DAY };
 
@@ -15,14 +15,13 @@ const KEEP: Readonly<Record<RecordKind, number>> = { run: 400 * DAY, failover: 3
  * The records of one kind in a namespace: rows of the lock table, with the text in the `holders` column. A row without
  * text is not a record yet.
  *
- * This is linearizable: each change is a single autocommit statement on one row of a single writer. Changes are therefore
- * ordered by the row lock, and each takes effect between its request and its response. Under READ COMMITTED, a
- * statement compares against the last committed text, and again after waiting for the row. The text is ASCII, which
- * every collation compares byte
- * by byte. Every change alters the row, because `expires` always grows. Otherwise, MySQL would skip an UPDATE that sets equal values,
- * which a former writer could then confirm without writing. If the text is already `next`, it is written again, so only a failed comparison
- * leads to a read. If a statement gets no response, its outcome is unknown. `token` holds the write time, because every
- * database returns an UPDATE's new token.
+ * This is linearizable: each change is a single autocommit statement on one row of a single writer. Changes are
+ * therefore ordered by the row lock, and each takes effect between its request and its response. Under READ COMMITTED,
+ * a statement compares against the last committed text, and again after waiting for the row. The text is ASCII, which
+ * every collation compares byte by byte. Every change alters the row, because `expires` always grows. Otherwise, MySQL
+ * would skip an UPDATE that sets equal values, which a former writer could then confirm without writing. If the text is
+ * already `next`, it is written again, so only a failed comparison leads to a read. If a statement gets no response,
+ * its outcome is unknown. `token` holds the write time, because every database returns an UPDATE's new token.
  *
  * Advisory locks don't need the table, so it's checked or created only for the first record.
  */

@@ -12,7 +12,8 @@ import type { LimitedLeases, NewHolder } from './limited-leases.js';
 const RESERVE_WITHIN = 500;
 
 /**
- * A request's claim to a lease, as its only holder or one of a limited number. Sends the statements that acquire, renew, and free it.
+ * A request's claim to a lease, as its only holder or one of a limited number. Sends the statements that acquire,
+ * renew, and free it.
  *
  * A caller with a slow connection could lose every race against a fast one. So after the first loss, it reserves a
  * position behind all others, and the next read shows whether there is room for it.
@@ -51,11 +52,11 @@ export class LeaseClaim {
   }
 
   /**
-   * Updates the state from a row whose read was sent at `readAt`. Resolves to a grant if the request holds the lease, or
-   * to `gone` if the lease expired or was freed since then.
+   * Updates the state from a row whose read was sent at `readAt`. Resolves to a grant if the request holds the lease,
+   * or to `gone` if the lease expired or was freed since then.
    *
-   * A lease that is found proves that a claim was executed, but not that the lease survives a failover: Postgres shows a
-   * row whose COMMIT is waiting for a standby as soon as the committing connection has ended. If that standby is
+   * A lease that is found proves that a claim was executed, but not that the lease survives a failover: Postgres shows
+   * a row whose COMMIT is waiting for a standby as soon as the committing connection has ended. If that standby is
    * promoted, it doesn't have the row and grants the lease to another caller. So unless the statement that wrote the
    * lease was acknowledged, the grant counts only from an acknowledged renewal.
    */

@@ -43,7 +43,8 @@ export class LeaseTable extends LockTable {
   readonly #releases = new Batches((leases: readonly HeldLease[]) => this.#releaseAll(leases), Infinity);
 
   /**
-   * @param settings `maxConnections` is the number of concurrent statements; waiters leave half of them for renewals, claims, and releases
+   * @param settings `maxConnections` is the number of concurrent statements; waiters leave half of them for renewals,
+   * claims, and releases
    */
   constructor(table: string, family: Family, run: Run, context: BackendContext, settings: SqlSettings) {
     super(table, family, run, context, settings);
@@ -77,7 +78,8 @@ export class LeaseTable extends LockTable {
   }
 
   /**
-   * Voids a claim that compares against this version and may still be in flight. Has no effect if the claim has already been executed.
+   * Voids a claim that compares against this version and may still be in flight. Has no effect if the claim has already
+   * been executed.
    */
   async voidClaim(name: string, version: bigint): Promise<void> {
     const rest = ` WHERE name = ${this.family.value(1)} AND token = ${this.family.value(2)}`;
@@ -152,9 +154,8 @@ export class LeaseTable extends LockTable {
   async #renewTogether<L extends HeldLease>(leases: readonly L[], duration: number): Promise<readonly L[]> {
     if ((await this.#update('', duration, leases)) === leases.length) return leases;
     // Some were lost, so read the rows to see which. A holder still listed with the same version has held the lease
-    // continuously, because a row's versions never recur. It was also renewed, because the UPDATE skips
-    // only
-    // leases that are no longer held.
+    // continuously, because a row's versions never recur. It was also renewed, because the UPDATE skips only leases
+    // that are no longer held.
     const rows = await this.#read(leases.map(({ name }) => name));
     return leases.filter(({ name, holder, version }) => {
       const row = rows.get(name);
@@ -168,7 +169,8 @@ export class LeaseTable extends LockTable {
     if (changed === leases.length) return leases.map(() => true);
     if (changed === 0) return leases.map(() => false);
     // Some were lost, so read the rows to see which. Leases freed by the UPDATE end when it runs. If a lease has been
-    // claimed since, its version shows whether the claim came before or after the UPDATE; if before, the lease was lost.
+    // claimed since, its version shows whether the claim came before or after the UPDATE; if before, the lease was
+    // lost.
     const rows = await this.#read(leases.map(({ name }) => name));
     const freed = leases.flatMap(({ name, version }) => {
       const row = rows.get(name);

@@ -40,8 +40,8 @@ interface Piece {
 }
 
 /*
- * Each piece has the form `;<holder>=<end>,<token>,<weight>,<limit>`, with `~` instead of `=` if it is retained. The end is in µs
- * since 1970, which has 16 digits from 2001 to 2286, so it can be compared as text and replaced in place.
+ * Each piece has the form `;<holder>=<end>,<token>,<weight>,<limit>`, with `~` instead of `=` if it is retained. The
+ * end is in µs since 1970, which has 16 digits from 2001 to 2286, so it can be compared as text and replaced in place.
  */
 const PIECE = /;([^;=~]+)([=~])(\d+),(\d+),(\d+),(\d+)/g;
 export const HELD = '=';

@@ -2,7 +2,10 @@ import type { LimitShare } from '../../../api/lock-mode.js';
 import { FREED, HELD, pieceStart, RETAINED } from './lease.js';
 import { type LeaseTable, type NewClaim, toMicroseconds } from './lease-table.js';
 
-/** Adds a value to a statement and returns its placeholder. Must be called in the order in which the placeholders appear in the text. */
+/**
+ * Adds a value to a statement and returns its placeholder. Must be called in the order in which the placeholders appear
+ * in the text.
+ */
 type Bind = (value: unknown) => string;
 
 /** A holder to add. */
@@ -10,21 +13,24 @@ export interface NewHolder extends NewClaim {
   readonly limited: LimitShare;
 }
 
-// Limited because each removal nests the SQL one level deeper. Ended pieces still don't accumulate, as each claim adds only one.
+// Limited because each removal nests the SQL one level deeper. Ended pieces still don't accumulate, as each claim adds
+// only one.
 const MOST_REMOVED = 50;
 
 /**
  * The holders of limited leases: pieces of text in the key's row, in claim order.
  *
- * A renewal or release is a single statement that changes the end time in its own piece without comparing the version, so
- * other callers, however fast, can't make it fail. A freed piece never changes again, and an ended one is changed only by a statement sent earlier.
+ * A renewal or release is a single statement that changes the end time in its own piece without comparing the version,
+ * so other callers, however fast, can't make it fail. A freed piece never changes again, and an ended one is changed
+ * only by a statement sent earlier.
  */
 export class LimitedLeases {
   constructor(readonly leases: LeaseTable) {}
 
   /**
    * Acquires a lease for `duration` ms alongside the holders that were read. Resolves to its token, or to undefined if
-   * another claim was faster. The ended pieces must be unchanged, so the number of counted holders can only have decreased.
+   * another claim was faster. The ended pieces must be unchanged, so the number of counted holders can only have
+   * decreased.
    */
   async claim(added: NewHolder, duration: number): Promise<bigint | undefined> {
     const { version, serverTime, pieces } = added.seen;

@@ -106,7 +106,9 @@ export class VersionLockBackend extends SqlBackend<LeaseDatabase> {
     return this.operate('purge()', ({ leases }) => leases.purge(options));
   }
 
-  /** Purges unless another process is purging. The purge lease isn't released; it expires before the next hourly purge. */
+  /**
+   * Purges unless another process is purging. The purge lease isn't released; it expires before the next hourly purge.
+   */
   async #purgeInTurn(leases: LeaseTable): Promise<void> {
     const { namespace, instance } = this.context;
     const name = purgeNameOf(namespace);

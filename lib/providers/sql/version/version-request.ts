@@ -43,7 +43,8 @@ interface Look {
 export class VersionRequest implements SqlRequest {
   #released = false;
   /**
-   * Whether the caller has left. `request.wait` doesn't show that: it is 0 by then, as it is for an attempt that never waits.
+   * Whether the caller has left. `request.wait` doesn't show that: it is 0 by then, as it is for an attempt that never
+   * waits.
    */
   #hasLeft = false;
   /** When the still-unanswered read or claim was sent. */
@@ -109,8 +110,8 @@ export class VersionRequest implements SqlRequest {
   }
 
   /**
-   * Ends the attempt, whatever its state. Sends a release only if there is a claim. Otherwise, each caller during an outage
-   * would leave behind a statement that is retried for a lease's duration.
+   * Ends the attempt, whatever its state. Sends a release only if there is a claim. Otherwise, each caller during an
+   * outage would leave behind a statement that is retried for a lease's duration.
    */
   async release({ keepFor }: ReleaseOptions): Promise<ReleaseOutcome> {
     this.#released = true;
@@ -129,8 +130,8 @@ export class VersionRequest implements SqlRequest {
         // The row was busy when last read, but a claim in flight may still be granted, so wait for its outcome.
         if (!this.#claim.sent) resolve('busy');
       };
-      // Read the signal only when waiting, because the first read creates it. Before that, a release ends the attempt, and a lock
-      // granted to a caller that has left is released.
+      // Read the signal only when waiting, because the first read creates it. Before that, a release ends the attempt,
+      // and a lock granted to a caller that has left is released.
       withAbort(this.request.signal, leave, () => this.#wait(answer)).then(resolve, reject);
     });
   }
@@ -188,13 +189,17 @@ export class VersionRequest implements SqlRequest {
       if (this.#isReleased()) break;
       if (granted) return granted;
       lost += 1;
-      // Otherwise, the next read shows how long the faster claim lasts, or whether there is room for a reserved position.
+      // Otherwise, the next read shows how long the faster claim lasts, or whether there is room for a reserved
+      // position.
       if (request.wait <= 0 && lost >= MOST_LOST && !claim.sent) break;
     }
     return this.#endWithoutClaim();
   }
 
-  /** @throws Error if an earlier claim may still be granted. This case doesn't count as busy, so the core releases the request */
+  /**
+   * @throws Error if an earlier claim may still be granted. This case doesn't count as busy, so the core releases the
+   * request
+   */
   #endWithoutClaim(): 'busy' {
     if (!this.#claim.sent || this.#released) return 'busy';
     throw new Error('A statement got no response and may still acquire the lock.');

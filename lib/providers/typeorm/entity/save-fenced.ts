@@ -19,7 +19,10 @@ export type GuardColumn<E> = {
 }[keyof E & string];
 
 export interface SaveFencedOptions<E> {
-  /** The property that guards the write: the `@VersionColumn`, or a `bigint` column that keeps the largest fencing token. */
+  /**
+   * The property that guards the write: the `@VersionColumn`, or a `bigint` column that keeps the largest fencing
+   * token.
+   */
   readonly column: GuardColumn<E>;
 }
 
@@ -27,8 +30,9 @@ export interface SaveFencedOptions<E> {
  * Writes an entity that already exists in its table with a single guarded UPDATE, so a holder paused for longer than
  * its lease can't overwrite what later holders wrote.
  *
- * - A fence column refuses a fencing token smaller than its current one, and stores a larger one. Equal tokens pass, because one hold may
- *   write many times; `null` counts as smaller than any token. If the entity also has a `@VersionColumn`, both checks must pass.
+ * - A fence column refuses a fencing token smaller than its current one, and stores a larger one. Equal tokens pass,
+ *   because one hold may write many times; `null` counts as smaller than any token. If the entity also has a
+ *   `@VersionColumn`, both checks must pass.
  * - A `@VersionColumn` refuses the write if anyone has written the row since the entity was read, with or without a
  *   lock. In this case, the lock doesn't need a token.
  *
@@ -44,7 +48,8 @@ export interface SaveFencedOptions<E> {
  * @returns the entity
  * @throws LockLostError when the lock is lost, or the row has a larger token.
  * @throws VersionConflictError if the row has been written since then, or does not exist. Nothing was written.
- * @throws LockConfigError for a column that is not a guard, a lock without a token, or an entity without its id or version.
+ * @throws LockConfigError for a column that is not a guard, a lock without a token, or an entity without its id or
+ * version.
  */
 export function saveFenced<E extends ObjectLiteral>(
   manager: EntityManager,
@@ -53,12 +58,13 @@ export function saveFenced<E extends ObjectLiteral>(
   options: SaveFencedOptions<E>,
 ): Promise<E>;
 /**
- * The same write without a lock, guarded by the `@VersionColumn` alone, which refuses the write if anyone has written the
- * row since the entity was read. A fence column keeps its token, because it is written back as read. So read the whole
- * entity, and reread it after a rollback.
+ * The same write without a lock, guarded by the `@VersionColumn` alone, which refuses the write if anyone has written
+ * the row since the entity was read. A fence column keeps its token, because it is written back as read. So read the
+ * whole entity, and reread it after a rollback.
  *
  * @returns the entity
- * @throws VersionConflictError if the row has been written since then, or does not exist. Nothing was written; `key` and `provider` are `null`.
+ * @throws VersionConflictError if the row has been written since then, or does not exist. Nothing was written; `key`
+ * and `provider` are `null`.
  * @throws LockConfigError for any other column, or an entity without its id or version.
  */
 export function saveFenced<E extends ObjectLiteral>(
@@ -125,7 +131,8 @@ class GuardedRow<E extends ObjectLiteral> {
       const value: unknown = column.getEntityValue(this.entity);
       const parameter = `disputed${index}`;
       query.setParameter(parameter, this.#driver.preparePersistentValue(value, column));
-      // As in save(), a value that differs from the row counts as changed. If the relation differs too, the property is written.
+      // As in save(), a value that differs from the row counts as changed. If the relation differs too, the property is
+      // written.
       assign(values, column.propertyPath, () => `NULLIF(:${parameter}, ${query.escape(column.databaseName)})`);
     }
     query.whereInIds([this.#id]);
@@ -246,7 +253,8 @@ class GuardedRow<E extends ObjectLiteral> {
       const value = this.#valueOf(column);
       if (value !== undefined) assign(values, column.propertyPath, value);
     }
-    // For a multi-column key, the query builder takes all columns from the relation, even those with their own properties.
+    // For a multi-column key, the query builder takes all columns from the relation, even those with their own
+    // properties.
     for (const relation of relationsWithJoinColumns) {
       if (relation.isLazy) continue;
       const [written, related] = [values, this.entity].map((from): unknown => relation.getEntityValue(from));

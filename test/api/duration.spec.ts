@@ -13,7 +13,7 @@ describe('a duration', () => {
     ['1.5s', 1_500],
     ['7d', 604_800_000],
     [2 ** 31 - 1, 2 ** 31 - 1],
-  ])('%p is %p ms', (value, expected) => {
+  ])('converts %p to %p ms', (value, expected) => {
     expect(toMilliseconds(value, 'wait')).toBe(expected);
   });
 
@@ -42,12 +42,12 @@ describe('a duration', () => {
       'x'.repeat(101),
     ],
     ...[`${'9'.repeat(101)}ms`, null, {}, true, 5n],
-  ])('%p is none', (value) => {
+  ])('rejects %p', (value) => {
     expect(() => toMilliseconds(value as number, 'wait')).toThrow(LockConfigError);
     expect(() => toMilliseconds(value as number, 'wait')).toThrow(/^Option "wait" is .*500ms/);
   });
 
-  it('has bounds where the option has', () => {
+  it("enforces the option's bounds", () => {
     expect(toMilliseconds(Infinity, 'wait', { infinite: true })).toBe(Infinity);
     expect(() => toMilliseconds(99, 'lease', { min: 100 })).toThrow('100 ms to 24.8 days');
     expect(toMilliseconds('1h', 'rhythm', { max: 3_600_000 })).toBe(3_600_000);
@@ -55,19 +55,19 @@ describe('a duration', () => {
     expect(() => toMilliseconds(-Infinity, 'wait', { infinite: true })).toThrow('or Infinity');
   });
 
-  it('has its longest value on the page of the options, for each of them', () => {
+  it('the options page documents the maximum of each duration', () => {
     const rows = readFileSync(new URL('../../docs/reference/options.md', import.meta.url), 'utf8').split('\n');
     const durations = rows.filter((row) => /^\|`\w+`\|duration\b/.test(row));
     expect(durations.length).toBeGreaterThan(20);
-    // A default of the module is as the option of a call.
+    // A module default refers to the option of a call.
     expect(durations.filter((row) => !/24\.8 days|at most a day|As `LockOptions\.\w+`/.test(row))).toEqual([]);
   });
 
-  it('is shown shortened in the message', () => {
+  it('shortens a long value in the message', () => {
     expect(() => toMilliseconds('y'.repeat(1_000), 'wait')).toThrow(/^.{1,250}$/);
   });
 
-  it('is converted from configuration', () => {
+  it('converts values from configuration', () => {
     expect(duration('24d')).toBe(2_073_600_000);
     for (const text of ['5', '-1s', '', '90d']) expect(() => duration(text)).toThrow(LockConfigError);
     expect(() => duration('5')).toThrow('a duration of 0 ms to 24.8 days');

@@ -9,7 +9,7 @@ import { textOf } from '../../lib/provider-kit/secrets.js';
 
 type ErrorClass = new (message: string, details: object) => LockError;
 
-/** The errors of a second copy of the package, loaded for each call. */
+/** Loads a second copy of the package and returns its errors. Each call loads another copy. */
 async function copyOfErrors(): Promise<typeof errors> {
   let copy = errors;
   await jest.isolateModulesAsync(async () => {
@@ -19,7 +19,7 @@ async function copyOfErrors(): Promise<typeof errors> {
 }
 
 describe('lock errors', () => {
-  it('have a code, a name, a key, a provider and a cause', () => {
+  it('have a code, a name, a key, a provider, and a cause', () => {
     const cause = new Error('beneath');
     const error = new LockBusyError('busy', { key: 'a', provider: 'main', cause });
     expect(error).toMatchObject({ name: 'LockBusyError', code: 'LOCK_BUSY', key: 'a', provider: 'main', cause });
@@ -27,7 +27,7 @@ describe('lock errors', () => {
     expect([bare.key, bare.provider, 'cause' in bare]).toEqual([null, null, false]);
   });
 
-  it('have codes that never change', () => {
+  it('have stable codes', () => {
     const codes = Object.entries(errors)
       .filter(([name]) => name !== 'LockError' && name.endsWith('Error'))
       .map(([name, Type]) => [name, new (Type as ErrorClass)('x', {}).code]);
@@ -43,7 +43,7 @@ describe('lock errors', () => {
     });
   });
 
-  it('are told apart by instanceof across two copies of the package, and nothing else is one', async () => {
+  it('support instanceof across two copies of the package', async () => {
     const otherCopy = await copyOfErrors();
     const kinds = Object.entries(errors).filter(([name]) => name !== 'LockError') as [
       keyof typeof errors,
@@ -51,7 +51,7 @@ describe('lock errors', () => {
     ][];
     expect(otherCopy.LockError).not.toBe(LockError);
     for (const [name] of kinds) {
-      const foreign = new (otherCopy[name] as ErrorClass)('of the other copy', {});
+      const foreign = new (otherCopy[name] as ErrorClass)('From the other copy.', {});
       expect([LockError.is(foreign), foreign instanceof LockError, foreign instanceof Error]).toEqual([
         true,
         true,
@@ -66,19 +66,19 @@ describe('lock errors', () => {
     }
   });
 
-  it('of a class that an application derives are no other errors of the same code', async () => {
+  it("an application's subclass does not match other errors with the same code", async () => {
     class StockBusyError extends LockBusyError {}
     const { LockBusyError: Foreign } = await copyOfErrors();
     expect(new StockBusyError('busy') instanceof LockBusyError).toBe(true);
     for (const Kind of [LockBusyError, Foreign]) expect(new Kind('busy') instanceof StockBusyError).toBe(false);
   });
 
-  it('show no more in a log than they say', () => {
+  it('have only these enumerable properties in a log', () => {
     const keys = Object.keys(new LockBusyError('busy', { key: 'a', waited: 7 })).sort();
     expect(keys).toEqual(['code', 'key', 'name', 'provider', 'waited']);
   });
 
-  it('name the key, the provider, the method and the remedy', async () => {
+  it('name the key, the provider, the method, and the remedy', async () => {
     const { locks } = await startManager();
     const plan = locks.plan({ wait: 0 }, { method: 'OrderService.pay', template: 'order:#{id}' });
     await locks.acquire('order:42');
@@ -87,7 +87,7 @@ describe('lock errors', () => {
     );
   });
 
-  it('cut a long key', async () => {
+  it('truncate a long key in the message', async () => {
     const { locks } = await startManager();
     const key = 'k'.repeat(1_000);
     await locks.acquire(key);
@@ -99,13 +99,13 @@ describe('lock errors', () => {
 
 const ID = '0123456789abfeedfacefeedfacecafe';
 
-/** What the cause of a lock error becomes. */
+/** Returns the cause that a lock error keeps. */
 function causeOf(cause: unknown): Error & Record<string, unknown> {
   return new LockUnavailableError('It failed.', { cause }).cause as Error & Record<string, unknown>;
 }
 
 describe('the cause of a lock error', () => {
-  it('keeps its class, name, message, code and stack, and what else is known to be harmless', () => {
+  it('keeps its class, name, message, code, stack, and other harmless properties', () => {
     class DriverError extends TypeError {
       override name = 'DriverError';
     }
@@ -125,7 +125,7 @@ describe('the cause of a lock error', () => {
     expect(cause.stack).toBe(error.stack?.replace(/^.*/, 'DriverError: refused'));
   });
 
-  it('drops what drivers note besides', () => {
+  it('drops other properties that drivers add', () => {
     const notes = {
       ...{ sql: `INSERT '${ID}'`, query: 'q', parameters: [ID], input: 'redis://:hunter2@[', command: { args: [ID] } },
       ...{ detail: `Key (${ID})`, where: `at ${ID}`, hint: 'hunter2', internalQuery: ID, cert: { raw: 'hunter2' } },
@@ -136,7 +136,7 @@ describe('the cause of a lock error', () => {
     expect(Object.keys(causeOf(error))).toEqual([]);
   });
 
-  it('drops it at every level', () => {
+  it('drops them at every level', () => {
     const lowest = Object.assign(new Error(`for ${ID}`), { sql: 'hunter2' });
     const several = new AggregateError([lowest], 'all failed', {
       cause: Object.assign(new Error('x'), { driverError: lowest }),
@@ -148,7 +148,7 @@ describe('the cause of a lock error', () => {
     expect(cause.lastNodeError).toMatchObject({ message: 'for 0123456789ab…' });
   });
 
-  it('is a copy: the error itself stays as it was, and has one copy', () => {
+  it('is a single copy that leaves the original unchanged', () => {
     const error = Object.freeze(Object.assign(new Error('redis://:hunter2@h'), { sql: 'x' }));
     const cause = causeOf(error);
     expect(error).toMatchObject({ message: 'redis://:hunter2@h', sql: 'x' });
@@ -162,11 +162,11 @@ describe('the cause of a lock error', () => {
     ['null', null, null],
     ['a function', () => 'hunter2', undefined],
     ['an object', { message: 'token=hunter2', code: 'X', sql: 'hunter2' }, { message: 'token=***', code: 'X' }],
-  ])('may be %s', (_, thrown, shown) => {
+  ])('accepts %s', (_, thrown, shown) => {
     expect(causeOf(thrown)).toEqual(shown);
   });
 
-  it('may be circular, have getters that throw, or come from another realm', () => {
+  it('may be circular, have throwing getters, or come from another realm', () => {
     const circular = new Error('a');
     circular.cause = new Error('b', { cause: circular });
     expect(textOf(new LockUnavailableError('x', { cause: circular }))).toContain('b');
@@ -186,7 +186,7 @@ describe('the cause of a lock error', () => {
     expect(textOf(causeOf(foreign))).not.toContain('hunter2');
   });
 
-  it('has a stack of calls alone, below its own message', () => {
+  it('has a stack with only calls, below its own message', () => {
     const forged = new Error('redis://:\n    at hunter2 (hunter2)@h');
     const changed = new Error('token=hunter2');
     changed.message = 'other';
@@ -194,7 +194,7 @@ describe('the cause of a lock error', () => {
     expect(causeOf(changed).stack).toMatch(/^Error: other\n {4}at .*errors\.spec/);
   });
 
-  it('is not quoted with its secrets by the message of the lock error', () => {
+  it("is not quoted with secrets in the lock error's message", () => {
     const cause = new Error(`getaddrinfo ENOTFOUND user:hunter2@h`);
     const error = new LockUnavailableError(`Not available: ${cause.message}. Check it. ${String(cause)}`, { cause });
     expect(error.message).toBe(
@@ -207,7 +207,7 @@ describe('the cause of a lock error', () => {
     );
   });
 
-  it('is itself where the application has thrown it, or this package', () => {
+  it('is not copied if the application or this package threw it', () => {
     const own = Object.assign(new Error('redis://:hunter2@h'), { status: 401 });
     expect(new LockKeyError('x', { cause: own }).cause).toBe(own);
     const busy = new LockBusyError('x');
@@ -221,7 +221,7 @@ describe('the cause of a lock error', () => {
   });
 });
 
-describe('text of drivers and servers', () => {
+describe('safeText()', () => {
   it.each([
     ['redis://user:p%5Bw@h:6379/0 failed', 'redis://***@h:6379/0 failed'],
     ['redis://:pw@h', 'redis://***@h'],
@@ -251,7 +251,7 @@ describe('text of drivers and servers', () => {
     ["Port should be < 65536. Received 'pw'.", 'Port should be < 65536. Received ***.'],
     [`Duplicate entry 'lock:${ID}' for key`, "Duplicate entry 'lock:0123456789ab…' for key"],
     ['a\nb\u001b[31m', 'a\\nb\\u001b[31m'],
-  ])('%j is shown as %j', (text, shown) => {
+  ])('masks %j as %j', (text, shown) => {
     expect(safeText(text)).toBe(shown);
   });
 
@@ -265,24 +265,24 @@ describe('text of drivers and servers', () => {
     "Cannot find module 'C:/app/node_modules/.pnpm/pg@8/x.js'",
     'Unexpected token } in JSON',
     "NOPERM User alice has no permissions to run the 'evalsha' command",
-  ])('%j is shown as it is', (text) => {
+  ])('leaves %j unchanged', (text) => {
     expect(safeText(text)).toBe(text);
   });
 
-  it('is cut, however long it is, in little time', () => {
+  it('truncates long texts quickly', () => {
     for (const part of ['a', '@', 'a:@', '?a', 'pass ', '://', '"password":"']) {
       expect(safeText(part.repeat(1_000_000)).length).toBeLessThan(10_000);
     }
   });
 });
 
-it('text is printable on one line', () => {
+it('printable() escapes a text to a single printable line', () => {
   expect(printable('a\r\n\t\0\u001b[2J\u007f\u009b\u2028\u2029\u202eb"\\ü会😀')).toBe(
     String.raw`a\r\n\t\u0000\u001b[2J\u007f\u009b\u2028\u2029\u202eb"\ü会😀`,
   );
 });
 
-it('what is safe stays as it is', () => {
+it('safeText() and safeCause() are idempotent', () => {
   const text = safeText('redis://:pw@h\n?password=x');
   expect(safeText(text)).toBe(text);
   expect(safeCause(undefined)).toBeUndefined();

@@ -12,7 +12,7 @@ function read(args: readonly string[], command = LIST, LOCK_URL?: string): Argum
   return { ...read, source: sourceOf(read, { LOCK_URL }) };
 }
 
-it('the scheme of --url or LOCK_URL says which server it is', () => {
+it('the scheme of --url or LOCK_URL selects the server', () => {
   const sources = [
     ['redis', 'redis://host'],
     ['redis', 'rediss://host'],
@@ -30,7 +30,7 @@ it('the scheme of --url or LOCK_URL says which server it is', () => {
   expect(read(REDIS, LIST, 'postgres://other/shop').source).toMatchObject({ kind: 'redis' });
 });
 
-it('a key, a prefix and options', () => {
+it('reads a key, a prefix, and options', () => {
   expect(read(['order:', ...REDIS])).toEqual({
     ...{ subject: 'order:', url: 'redis://host:6379', source: { kind: 'redis', url: 'redis://host:6379' } },
   });
@@ -56,13 +56,13 @@ it.each([
   [['a', '--prefix', 'b', ...REDIS], LIST, 'pass one prefix'],
   [['a', '--prefix', 'b', ...REDIS], FREE, "Unknown option '--prefix'."],
   [['--yes', ...REDIS], LIST, "Unknown option '--yes'."],
-] as const)('%j is refused', (args, shape, message) => {
+] as const)('rejects %j', (args, shape, message) => {
   expect(() => read(args, shape)).toThrow(UsageError);
   expect(() => read(args, shape)).toThrow(message);
 });
 
 it.each(['http://user:hunter2@host', 'host:hunter2', 'constructor://hunter2'])(
-  'an address with another scheme is refused, and never shown: %s',
+  'rejects an address with an unknown scheme without printing it: %s',
   (url) => {
     const message = 'must begin with one of redis://, rediss://, postgres://, postgresql://, mysql://, mariadb://, zoo';
     expect(() => read([], LIST, url)).toThrow(`LOCK_URL ${message}`);
@@ -80,6 +80,6 @@ it.each([
   ['redis://user@host', false],
   ['zookeeper://a:1,b:2/c', false],
   ['a@b:c', false],
-])('the address %s has a password: %j', (address, expected) => {
+])('detects whether %s has a password: %j', (address, expected) => {
   expect(hasPassword(address)).toBe(expected);
 });

@@ -25,11 +25,11 @@ interface Given {
   readonly json?: boolean;
   readonly yes?: boolean;
   readonly isTerminal?: boolean;
-  /** What is typed. */
+  /** What the operator types. */
   readonly answer?: string;
 }
 
-/** An application with two locks, and an operator who sees the same store. */
+/** An application, and an operator's command that uses the same store. */
 async function shopAndPrompt(parts: Partial<LockBackend> = {}) {
   const store = new MemoryStore();
   const { locks, clock } = await startManager({ provider: new MemoryLockProvider({ store }), instance: 'shop-1' });
@@ -62,7 +62,7 @@ async function shopAndPrompt(parts: Partial<LockBackend> = {}) {
   return { locks, clock, backend, run };
 }
 
-it('list: a sorted table, only keys with the prefix, an array for programs, and words for nothing', async () => {
+it('list: prints a sorted table filtered by prefix, an array for --json, and a message if there are no locks', async () => {
   const { locks, run } = await shopAndPrompt();
   const hint = 'If the application uses another namespace, set --namespace.';
   expect(await run(list)).toEqual({ code: 0, out: '', err: `No locks are held in the namespace "lock". ${hint}\n` });
@@ -82,7 +82,7 @@ it('list: a sorted table, only keys with the prefix, an array for programs, and 
   ]);
 });
 
-it('list: names the namespaces that hold locks, where it finds none in its own', async () => {
+it('list: suggests namespaces that hold locks if its own has none', async () => {
   const found: string[] = [];
   const { run } = await shopAndPrompt({ namespaces: () => Promise.resolve(found) });
   const none = 'No locks are held in the namespace "lock".';
@@ -99,7 +99,7 @@ it('list: names the namespaces that hold locks, where it finds none in its own',
   });
 });
 
-it('list: a table of many locks has one header, and each lock once', async () => {
+it('list: prints one header and each lock once for a long list', async () => {
   const { locks, run } = await shopAndPrompt();
   const keys = Array.from({ length: 2_500 }, (_, index) => `order:${index}`);
   for (const key of keys) await locks.acquire(key);
@@ -108,7 +108,7 @@ it('list: a table of many locks has one header, and each lock once', async () =>
   expect(lines.map((line) => line.split(' ')[0]).sort()).toEqual(keys.sort());
 });
 
-it('inspect: 0 for a key that is locked, and 1 for one that is free', async () => {
+it('inspect: returns 0 for a locked key and 1 for a free key', async () => {
   const { locks, run } = await shopAndPrompt();
   await locks.acquire('order:1');
   const held = await run(inspect, { subject: 'order:1' });
@@ -124,7 +124,7 @@ it('inspect: 0 for a key that is locked, and 1 for one that is free', async () =
   await expect(run(inspect, { subject: '' })).rejects.toMatchObject({ code: 'LOCK_KEY' });
 });
 
-it('free: asks a person, takes yes alone, and refuses without one', async () => {
+it('free: asks for confirmation, accepts only yes, and fails without a terminal', async () => {
   const { locks, run } = await shopAndPrompt();
   await locks.acquire('order:1');
   await expect(run(free, { subject: 'order:1' })).rejects.toThrow(UsageError);
@@ -143,7 +143,7 @@ it('free: asks a person, takes yes alone, and refuses without one', async () => 
   expect((await run(free, { subject: 'job', yes: true })).code).toBe(1);
 });
 
-it('doctor: 1 for what it finds, also at the connection, and 0 for nothing', async () => {
+it('doctor: returns 1 if it finds a problem, even while connecting, and 0 otherwise', async () => {
   const { run } = await shopAndPrompt();
   expect(await run(doctor)).toEqual({
     ...{ code: 0, out: 'MemoryLockProvider found nothing that weakens its guarantee.\n', err: '' },
@@ -157,7 +157,7 @@ it('doctor: 1 for what it finds, also at the connection, and 0 for nothing', asy
   expect(await refused.run(doctor)).toMatchObject({ code: 1, out: 'error: Too old.\n' });
 });
 
-it('jobs: the last run of each job as a table and as JSON, and words for nothing', async () => {
+it('jobs: prints the last run of each job as a table or as JSON, and a message if there are none', async () => {
   const { locks, clock, backend, run } = await shopAndPrompt();
   expect(await run(jobs, { namespace: 'lock' })).toEqual({
     ...{ code: 0, out: '', err: 'There are no job records in the namespace "lock".\n' },
@@ -188,7 +188,7 @@ const LOCK: LockInfo = {
   ...{ fencingToken: 17n, instances: ['shop-1'], since: new Date(NOW - 600_000) },
 };
 
-it('columns are as wide as their widest cell, in characters, and a later part follows the earlier ones', () => {
+it('columns are as wide as their widest cell, in characters, and later chunks keep the widths', () => {
   const widths: number[] = [];
   expect(
     tableLines(
@@ -204,7 +204,7 @@ it('columns are as wide as their widest cell, in characters, and a later part fo
   expect(tableLines([['longer:key', 'b']], widths)).toEqual(['longer:key  b']);
 });
 
-it('a row and the details of each kind of lock', () => {
+it('formats a row and the details for each kind of lock', () => {
   expect(rowOf(LOCK)).toEqual(['order:42', 'held', 'shop-1', '2026-11-23 11:20:04Z', '24s', '3', '17']);
   expect(detailsOf(LOCK, NOW)).toEqual([
     ['key', 'order:42'],
@@ -226,7 +226,7 @@ it('a row and the details of each kind of lock', () => {
   expect(detailsOf(retained, NOW)).toContainEqual(['ends', 'in 24s']);
 });
 
-it('no key and no instance can write to the terminal, and a clock that is behind shows no age', () => {
+it('escapes control characters in keys and instances, and shows no age if the clock is behind', () => {
   const lock = { ...LOCK, key: 'a\u001b[2J\nb', instances: ['\u009bx'] };
   expect([...rowOf(lock), ...detailsOf(lock, NOW - 3_600_000).flat()].join('')).not.toMatch(/\p{Cc}|\bago\b/u);
   expect(rowOf(lock)[0]).toBe('a\\u001b[2J\\nb');

@@ -24,7 +24,7 @@ import { until } from '../until.js';
 
 const context = new AsyncLocalStorage<string>();
 
-/** The contexts in which connections are made, as an instrumentation sees them. */
+/** The async contexts in which TCP connections are opened, as instrumentation would see them. */
 const connecting: (string | undefined)[] = [];
 const hook = createHook({
   init: (_, type) => {
@@ -72,19 +72,19 @@ function throughWire(address: string): string {
 const sql = (server: typeof POSTGRES | typeof MYSQL) => ({ url: throughWire(servers[server].url), synchronize: true });
 
 const PROVIDERS: readonly [name: string, server: keyof Servers & number, create: () => LockProvider][] = [
-  ['redis, by ioredis', REDIS, () => new RedisLockProvider(IOREDIS.server(throughWire(servers[REDIS].url)))],
-  ['redis, by node-redis', REDIS, () => new RedisLockProvider(NODE_REDIS.server(throughWire(servers[REDIS].url)))],
+  ['redis with ioredis', REDIS, () => new RedisLockProvider(IOREDIS.server(throughWire(servers[REDIS].url)))],
+  ['redis with node-redis', REDIS, () => new RedisLockProvider(NODE_REDIS.server(throughWire(servers[REDIS].url)))],
   ['memcached', MEMCACHED, () => new MemcachedLockProvider({ server: `127.0.0.1:${wires[0]!.port}` })],
   ['zookeeper', ZOOKEEPER, () => new ZooKeeperLockProvider({ connectString: `127.0.0.1:${wires[0]!.port}` })],
-  ['leases on Postgres', POSTGRES, () => new SqlVersionLockProvider(sql(POSTGRES))],
-  ['leases on MySQL', MYSQL, () => new SqlVersionLockProvider(sql(MYSQL))],
+  ['version locks on Postgres', POSTGRES, () => new SqlVersionLockProvider(sql(POSTGRES))],
+  ['version locks on MySQL', MYSQL, () => new SqlVersionLockProvider(sql(MYSQL))],
   ['advisory locks on Postgres', POSTGRES, () => new SqlAdvisoryLockProvider(sql(POSTGRES))],
   ['advisory locks on MySQL', MYSQL, () => new SqlAdvisoryLockProvider(sql(MYSQL))],
   ['row locks on Postgres', POSTGRES, () => new SqlRowLockProvider(sql(POSTGRES))],
   ['row locks on MySQL', MYSQL, () => new SqlRowLockProvider(sql(MYSQL))],
 ];
 
-/** The provider, and the contexts in which its backends are asked to renew. */
+/** Wraps a provider to record the async context of each renewal. */
 function watched(provider: LockProvider) {
   const renewing: (string | undefined)[] = [];
   const create = provider.createBackend.bind(provider);
@@ -113,7 +113,7 @@ class Leader {
   }
 }
 
-/** What fails because the connection is down may fail. */
+/** Returns false if the work fails, which is allowed while the connection is down. */
 async function tried(work: () => Promise<unknown>): Promise<boolean> {
   return work().then(
     () => true,
@@ -121,24 +121,24 @@ async function tried(work: () => Promise<unknown>): Promise<boolean> {
   );
 }
 
-/** @param outage breaks all connections, and runs what is done meanwhile before new ones may be made */
+/** @param outage Breaks all connections, and runs its argument before new ones are allowed. */
 async function staysDetached(provider: LockProvider, outage: (meanwhile: () => Promise<unknown>) => Promise<unknown>) {
   const { renewing, usesLeases } = watched(provider);
   const app = await context.run('boot', () => start({ providers: [Leader] }, { provider }));
   const { leading } = app.get(Leader);
   const locks = app.get(LockService);
-  await until(() => leading.length > 0, 'a leader is elected');
+  await until(() => leading.length > 0, 'a leader was elected');
   const lock = await context.run('call', () => locks.acquire('a', usesLeases() ? { lease: '3s' } : {}));
-  await until(() => !usesLeases() || renewing.length > 0, 'the watchdog renews the lease');
+  await until(() => !usesLeases() || renewing.length > 0, 'the watchdog renewed the lease');
 
   const before = connecting.length;
   expect(before).toBeGreaterThan(0);
   const call = () => tried(() => locks.isLocked('a'));
   await outage(() => context.run('call', call));
   await context.run('call', async () => {
-    await until(async () => (await call()) || !usesLeases(), 'a call is answered again');
+    await until(async () => (await call()) || !usesLeases(), 'a call succeeded again');
     await tried(() => lock.release());
-    await until(() => tried(() => locks.withLock('b', () => undefined, { wait: 0 })), 'a lock is granted again');
+    await until(() => tried(() => locks.withLock('b', () => undefined, { wait: 0 })), 'a lock was granted again');
   });
   expect(connecting.length).toBeGreaterThan(before);
   expect(new Set([...connecting, ...leading, ...renewing])).toEqual(new Set([undefined]));
@@ -152,12 +152,12 @@ async function cutOff(meanwhile: () => Promise<unknown>): Promise<void> {
 }
 
 describe('the async context of a boot or a call', () => {
-  it.each(PROVIDERS)('is not that of work that outlives it: %s', async (_, server, create) => {
+  it.each(PROVIDERS)('does not leak into work that outlives it: %s', async (_, server, create) => {
     wires.push(await startTcpProxy(servers[server]!.port));
     await staysDetached(create(), cutOff);
   });
 
-  it.each([IOREDIS, NODE_REDIS])('is not that of work that outlives it: redlock, by %s', async (library) => {
+  it.each([IOREDIS, NODE_REDIS])('does not leak into work that outlives it: redlock with %s', async (library) => {
     const quorum = await startQuorum(3);
     try {
       const own = await wiresTo(quorum, library);
@@ -169,16 +169,16 @@ describe('the async context of a boot or a call', () => {
   });
 
   it.each([IOREDIS, NODE_REDIS])(
-    'is not that of work that outlives it: a failover by Redis Sentinel, by %s',
+    'does not leak into work that outlives it: Redis Sentinel failover with %s',
     async (library) => {
       const redis = await startRedisSentinels();
       const [sentinel, master] = [redis.sentinels[0]!, redis.master].map(({ port }) => new Redis({ port }));
       try {
         await staysDetached(new RedisLockProvider(library.sentinel(redis.options)), async (meanwhile) => {
-          // It breaks the connections to the old master when that has become a replica.
+          // Sentinel breaks the connections to the old master once it has become a replica.
           await sentinel!.call('SENTINEL', ['FAILOVER', redis.options.name]);
           await meanwhile();
-          await until(async () => (await master!.role())[0] === 'slave', 'the master is a replica');
+          await until(async () => (await master!.role())[0] === 'slave', 'the old master is a replica');
         });
       } finally {
         sentinel!.disconnect();
@@ -190,7 +190,7 @@ describe('the async context of a boot or a call', () => {
   );
 
   it.each([IOREDIS, NODE_REDIS])(
-    'is not that of connections to a new node of a Redis Cluster, by %s',
+    'does not leak into connections to a new Redis Cluster node: %s',
     async (library) => {
       const cluster = await startRedisCluster();
       const [first, , last] = cluster.masters as [ClusterNode, ClusterNode, ClusterNode];
@@ -206,11 +206,11 @@ describe('the async context of a boot or a call', () => {
         const provider = new RedisLockProvider(library.cluster(cluster.addresses));
         const app = await context.run('boot', () => start({}, { provider }));
         const before = connecting.length;
-        // A slot with keys cannot be given away. The backend writes the name of its instance, but for that there are none.
+        // A slot that holds keys can't be moved. The backend writes its instance's name, but it has none here.
         await until(async () => {
           await first.admin.flushall();
           return tried(() => give(last));
-        }, 'all slots are on another master');
+        }, 'all slots moved to another master');
         await context.run('call', () => app.get(LockService).isLocked('a'));
         expect(connecting.length).toBeGreaterThan(before);
         expect(new Set(connecting)).toEqual(new Set([undefined]));

@@ -12,7 +12,7 @@ const SECOND = 1_000;
 
 type Members = Readonly<Record<string, LockProvider & { readonly cable: Cable }>>;
 
-/** What the kit needs of a composite whose members are in these stores, each at the end of a cable of its own. */
+/** Returns the harness of a composite whose members use these stores, each over its own cable. */
 function harnessOf(
   capabilities: LockCapabilities,
   stores: readonly MemoryStore[],
@@ -46,7 +46,7 @@ function combined(): ProviderHarness {
   );
 }
 
-/** With its record on a third provider. */
+/** Keeps its record on a third provider. */
 function failover(fair: boolean): ProviderHarness {
   const stores = { a: new MemoryStore(), b: new MemoryStore(), record: new MemoryStore() };
   const shared = new SharedValues();
@@ -63,7 +63,7 @@ function failover(fair: boolean): ProviderHarness {
       record: new DistantCasProvider(stores.record, shared),
     }),
   );
-  // A member keeps the lock of a process that died for at least 10 s.
+  // A member keeps a dead process's lock for at least 10 s.
   return { ...harness, lease: SECOND, records: true, bounds: { expiry: 9 * SECOND, takeOver: 10.5 * SECOND } };
 }
 

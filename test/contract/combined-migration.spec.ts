@@ -6,13 +6,13 @@ import { fileURLToPath } from 'node:url';
 import { type CompiledLibrary, compileLibrary } from '../servers/compiled-library.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 
-/** Sees all that enter and leave, in one place. */
+/** Observes every entry and exit in one place. */
 class Observer {
   readonly #inside = new Set<object>();
   readonly #server: Server;
-  /** How often one entered while another was inside. */
+  /** How often a connection entered while another was inside. */
   collisions = 0;
-  /** How often each connection was inside. */
+  /** How often each connection entered. */
   readonly visits = new Map<object, number>();
 
   constructor() {
@@ -45,7 +45,7 @@ class Observer {
   }
 }
 
-describe('moving from one provider to another', () => {
+describe('migration between providers', () => {
   let [a, b]: RedisServer[] = [];
   let library: CompiledLibrary;
 
@@ -67,14 +67,14 @@ describe('moving from one provider to another', () => {
       child.send('stop');
       await once(child, 'exit');
     };
-    /** Lets those that run now work for a while. */
+    /** Lets the running instances work for a while. */
     const work = async () => {
       for (const until = observer.total + 100; observer.total < until;) await sleep(10);
     };
     return { observer, start, stop, work };
   }
 
-  it('by two rolling deployments, A with A+B and A+B with B, excludes all the time', async () => {
+  it('keeps mutual exclusion over two rolling deployments: A with A+B, then A+B with B', async () => {
     const { observer, start, stop, work } = await stage();
     let fleet = [await start('a'), await start('a')];
     for (const generation of ['a+b', 'b'] as const) {
@@ -95,7 +95,7 @@ describe('moving from one provider to another', () => {
     expect(observer.collisions).toBe(0);
   }, 300_000);
 
-  it('by one deployment, A with B, excludes nobody: the observer sees it', async () => {
+  it('loses mutual exclusion with a single deployment of A with B, and the observer detects it', async () => {
     const { observer, start, stop, work } = await stage();
     const fleet = [await start('a'), await start('b')];
     for (const until = Date.now() + 20_000; observer.collisions === 0 && Date.now() < until;) await work();

@@ -2,13 +2,13 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import type { BackendContext, LockBackend, LockProvider } from '../../lib/api/lock-provider.js';
 
 /**
- * A provider that is built on others, with these, as one provider: what the kit needs. Each of its backends is that of an application of
- * its own, so the members come wrapped as the core wraps them.
+ * Presents a composite provider together with its members as the single provider the kit expects. Each backend belongs
+ * to its own application, so its members are wrapped as in production.
  */
 export class HostedComposite<M extends Readonly<Record<string, LockProvider>>> implements LockProvider {
   constructor(
     private readonly composite: LockProvider,
-    /** What it is built on. */
+    /** The members. */
     readonly hosted: M,
   ) {}
 
@@ -31,11 +31,11 @@ export class HostedComposite<M extends Readonly<Record<string, LockProvider>>> i
     };
     const application = new LockManager({
       ...{ namespace, clock, random, logger, default: name, shutdownGrace: 0, instance: context.instance.name },
-      // The kit asks whether `connect` fails, and goes on with a backend whose server comes back.
+      // The kit tests whether `connect` fails, and keeps using a backend whose server comes back.
       failFast: false,
       providers: { ...this.hosted, [name]: main },
     });
-    if (!methods) throw new Error('The application has made no backend.');
+    if (!methods) throw new Error('The application created no backend.');
     const connect = async () => {
       await application.start();
       if (failure !== undefined) throw failure;

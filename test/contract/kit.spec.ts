@@ -19,14 +19,14 @@ function source(folder: string, file: string): string {
 
 const folders = readdirSync(PROVIDERS).filter(isProviderFolder);
 
-// A backend without its contract test is how a broken one gets out.
-describe('every provider is proved by the conformance kit', () => {
-  it('finds the providers', () => {
+// Without a contract test, a broken provider could be released.
+describe('every provider is tested with the conformance kit', () => {
+  it('finds the provider folders', () => {
     expect(folders).toContain('memory');
   });
 
   it.each(folders)('%s', (folder) => {
-    // One for each kind of its locks, for all of them, or for several providers.
+    // A folder may have one spec for all its locks, one per kind, or one shared with other providers.
     const isOfFolder = new RegExp(`^([\\w-]+-)?${folder}(-[\\w-]+)?\\.spec\\.ts$`);
     const specs = readdirSync(import.meta.dirname).filter((file) => isOfFolder.test(file));
     const texts = specs.map((spec) => readFileSync(join(import.meta.dirname, spec), 'utf8'));
@@ -34,7 +34,7 @@ describe('every provider is proved by the conformance kit', () => {
   });
 });
 
-it('no two cases of the kit share an id', () => {
+it('kit cases have unique ids', () => {
   const cases = conformanceCases(new MemoryServer(new MemoryStore()).harness()).map(({ id }) => id);
   expect(new Set(cases).size).toBe(cases.length);
 });
@@ -50,7 +50,7 @@ it('docs/write-a-provider.md shows the provider that passes the kit', () => {
 type Body = () => Promise<void>;
 
 it.each(['afterAll', 'after'] as const)(
-  'a run of one case alone has ended when the hook "%s" of the runner has, with those that were begun ahead of it',
+  'the runner\'s "%s" hook waits for a single case and for cases prefetched with it',
   async (hookName) => {
     const running = new Set<Observed>();
     class Observed extends DistantBackend {
@@ -84,13 +84,13 @@ it.each(['afterAll', 'after'] as const)(
 
 const LEASE = 200;
 
-/** The case of the watchdog, on the real clock. */
+/** The watchdog case on the real clock. */
 function watchdogCase(Backend: typeof DistantBackend) {
   const harness = { ...new MemoryServer(new MemoryStore(), Backend).harness(), lease: LEASE };
   return conformanceCases(harness).find(({ id }) => id === '#22')!;
 }
 
-it('a watchdog passes on a machine that stalls for longer than a lease', async () => {
+it('the watchdog case passes on a machine that stalls for longer than a lease', async () => {
   let stalls = 0;
   class StallsOnce extends DistantBackend {
     override async renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
@@ -102,7 +102,7 @@ it('a watchdog passes on a machine that stalls for longer than a lease', async (
   expect(stalls).toBeGreaterThan(1);
 });
 
-it('a watchdog whose renewals have no effect does not pass, however often it is tried', async () => {
+it('the watchdog case fails when renewals have no effect, regardless of retries', async () => {
   class NeverAnswers extends DistantBackend {
     override renew(): Promise<RenewOutcome> {
       return Promise.resolve('unknown');

@@ -10,10 +10,10 @@ import { type MemcachedServer, startMemcached } from '../servers/memcached-serve
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
 let server: MemcachedServer;
-// It demands a login, which the provider has not: a server refuses nothing but the connection.
+// Requires a login that the provider doesn't have. A memcached server can refuse only the connection.
 let closed: MemcachedServer;
 let folder: string;
-// Each provider has a wire of its own, which can be cut.
+// Each provider has its own proxy, which can be cut.
 const wires = new Map<LockProvider, TcpProxy>();
 
 beforeAll(async () => {
@@ -36,7 +36,8 @@ describeLockProvider('memcached', {
     wires.set(provider, wire);
     return provider;
   },
-  // memcached counts in whole seconds, of which two are not trusted, so a key may stay for up to three seconds after its lease.
+  // memcached counts whole seconds, and two of them aren't trusted, so a key may outlive its lease by up to three
+  // seconds.
   bounds: { expiry: 3_000, takeOver: 4_500, deadWaiter: 9_000 },
   faults: {
     revoke: (namespace, key) => server.command(`delete ${itemKeyOf(namespace, key)}`),

@@ -16,7 +16,7 @@ import { MemoryRecords } from '../../lib/providers/memory/memory-records.js';
 import type { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import type { ProviderHarness } from '../../lib/provider-kit/index.js';
 
-/** A memory store as if it were behind a network, for all that the kit does to a backend. */
+/** Makes a memory store look like a remote server, including every fault the kit injects. */
 export class MemoryServer {
   constructor(
     readonly store: MemoryStore,
@@ -45,14 +45,14 @@ export class MemoryServer {
   }
 }
 
-/** The way to the store. */
+/** The network path to the store. */
 export class Cable {
   readonly backends = new Set<DistantBackend>();
-  /** The other end answers, and allows nothing. */
+  /** The server responds, but denies every request. */
   refuses = false;
   #signal: AbortController | undefined = new AbortController();
 
-  /** Aborts when the cable is pulled; undefined while it is. */
+  /** Aborts when the cable is cut, and is undefined until it's restored. */
   get signal(): AbortSignal | undefined {
     return this.#signal?.signal;
   }
@@ -63,7 +63,7 @@ export class Cable {
     for (const backend of this.backends) backend.onCut();
   }
 
-  /** Nothing answers, and nobody notices. */
+  /** Stops responses without closing the connection. */
   silence(): void {
     for (const backend of this.backends) backend.silentSince = backend.surrounding.clock.now();
   }
@@ -76,7 +76,7 @@ export class Cable {
   }
 }
 
-/** Makes backends that share one cable. */
+/** Creates backends that share one cable. */
 export class DistantProvider implements LockProvider {
   readonly cable = new Cable();
 
@@ -93,7 +93,7 @@ export class DistantProvider implements LockProvider {
 
 type DistantTerms = [context: BackendContext, store: MemoryStore, cable: Cable, fair: boolean];
 
-/** The memory backend with a cable that can be pulled. */
+/** A memory backend behind a cable that can be cut. */
 export class DistantBackend extends MemoryBackend {
   override readonly capabilities: LockCapabilities;
   readonly surrounding: BackendContext;
@@ -111,7 +111,7 @@ export class DistantBackend extends MemoryBackend {
     this.records = new DistantRecords(this, `${context.namespace}:`);
   }
 
-  /** Since when it has not been answered, on the monotonic clock. */
+  /** Since when the server hasn't responded, on the monotonic clock. */
   silentSince: number | undefined;
 
   unansweredFor(): number {
@@ -159,7 +159,7 @@ export class DistantBackend extends MemoryBackend {
   }
 }
 
-/** The records in the store, by the cable. */
+/** The store's records, accessed over the cable. */
 class DistantRecords extends MemoryRecords {
   constructor(
     private readonly backend: DistantBackend,
@@ -178,7 +178,7 @@ class DistantRecords extends MemoryRecords {
     if (!isConnected) throw unreachable();
     if (cable.refuses) throw this.backend.refusal({});
     const answer = await super.replace(name, expected, next);
-    // It has arrived, and the answer is lost.
+    // The write arrived, but the response is lost.
     if (!this.backend.isConnected) throw unreachable();
     return answer;
   }
@@ -193,10 +193,10 @@ function capabilitiesWith(fair: boolean): LockCapabilities {
 
 function cableOf(provider: LockProvider): Cable {
   if ('cable' in provider && provider.cable instanceof Cable) return provider.cable;
-  throw new Error('A provider of another server');
+  throw new Error('The provider belongs to another server.');
 }
 
-// The core's request has its fields on its prototype.
+// The core's request defines its properties on the prototype, so a spread would lose them.
 export function copyOf(request: AcquireRequest): Omit<AcquireRequest, 'signal'> {
   const { key, id, mode, limited, lease, minHold, otherKeysHeld, wait, since, callers } = request;
   return {
@@ -211,5 +211,5 @@ export function copyOf(request: AcquireRequest): Omit<AcquireRequest, 'signal'> 
 }
 
 function unreachable(): LockUnavailableError {
-  return new LockUnavailableError('The memory is out of reach.');
+  return new LockUnavailableError('The memory server is unreachable.');
 }

@@ -27,8 +27,8 @@ const CAPABILITIES: LockCapabilities = {
 };
 
 /**
- * Can as little as a backend may: locks that live with its session and nothing else, so that the kit's questions for
- * what is not claimed are asked too.
+ * Supports only what every backend must: session locks and nothing else. The kit's cases for undeclared capabilities
+ * then run as well.
  */
 class ModestBackend extends DistantBackend {
   override readonly capabilities = CAPABILITIES;
@@ -47,7 +47,7 @@ class ModestBackend extends DistantBackend {
   }
 
   override list(): never {
-    throw new LockConfigError('It has no list.');
+    throw new LockConfigError('This backend has no list.');
   }
 
   override renew(request: AcquireRequest): Promise<RenewOutcome> {
@@ -59,7 +59,7 @@ class ModestBackend extends DistantBackend {
     return super.release(request, options);
   }
 
-  /** Its session ends, and with it all that it holds. */
+  /** Ends the session and every lock held under it. */
   override async close(): Promise<void> {
     for (const request of this.#held) await super.release(request, { keepFor: 0, failed: true });
   }
@@ -74,14 +74,17 @@ function modestHarness(store: MemoryStore): ProviderHarness {
   };
 }
 
-/** The same backends, which execute the rule of several keys: a request behind another is asked for when that is granted, and not at all otherwise. */
+/**
+ * Wraps the backends to execute the rule for several keys: a chained request is sent only if the one before it was
+ * granted.
+ */
 function chaining(harness: ProviderHarness): ProviderHarness {
   return {
     ...harness,
     create: async () => {
       const provider: LockProvider = await harness.create();
       const createBackend = provider.createBackend.bind(provider);
-      // The harness knows the provider by its identity.
+      // The harness identifies the provider by reference.
       provider.createBackend = (context) => chained(createBackend(context));
       return provider;
     },
@@ -90,7 +93,7 @@ function chaining(harness: ProviderHarness): ProviderHarness {
 
 function chained(backend: LockBackend): LockBackend {
   const acquire = backend.acquire.bind(backend);
-  /** Whether the ask that was sent last was granted without waiting. */
+  /** Whether the last attempt of a request was granted without waiting. */
   const grants = new WeakMap<AcquireRequest, Promise<boolean>>();
   backend.chains = () => true;
   backend.acquire = async (request) => {
@@ -104,7 +107,7 @@ function chained(backend: LockBackend): LockBackend {
     };
     try {
       if (before && !(await before)) return 'not-asked';
-      // It was given up meanwhile.
+      // The request was aborted meanwhile.
       if (before && request.signal.aborted) return 'not-asked';
       const answer = await acquire(request);
       decide(typeof answer === 'object');
@@ -116,7 +119,7 @@ function chained(backend: LockBackend): LockBackend {
   return backend;
 }
 
-/** On another machine, whose wall clock nobody in this process can set. */
+/** A store on another machine, whose wall clock this process can't set. */
 class DistantStore extends MemoryStore {
   override wallTime(): number {
     return performance.timeOrigin + performance.now();
@@ -127,13 +130,13 @@ const native = (store = new MemoryStore()) => new MemoryServer(store).harness();
 const queued = () => new MemoryServer(new MemoryStore(), DistantBackend, false).harness();
 
 describeLockProvider('memory, fake clock', { ...native(), clock: new FakeClock() });
-describeLockProvider('memory that executes the rule of several keys', {
+describeLockProvider('memory, executing the rule for several keys', {
   ...chaining(native()),
   clock: new FakeClock(),
 });
 describeLockProvider('memory, real clock', native(new DistantStore()));
-describeLockProvider('memory behind the local queue', { ...queued(), clock: new FakeClock() });
-describeLockProvider('memory with sessions and nothing else', {
+describeLockProvider('memory, behind the local queue', { ...queued(), clock: new FakeClock() });
+describeLockProvider('memory, with session locks only', {
   ...modestHarness(new MemoryStore()),
   clock: new FakeClock(),
 });

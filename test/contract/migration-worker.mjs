@@ -1,5 +1,5 @@
-// One instance of an application in a rolling deployment. It acquires the lock again and again, with the providers of its generation,
-// and reports to the observer when it is inside.
+// An instance of an application in a rolling deployment. It locks and unlocks in a loop with its generation's
+// providers, and reports to the observer while it's inside.
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -19,7 +19,7 @@ await locks.start();
 
 const socket = connect(Number(observer), '127.0.0.1');
 socket.setNoDelay(true);
-/** Reports, and waits until the observer has recorded it. */
+/** Reports an event, and waits until the observer has recorded it. */
 const tell = (what) =>
   new Promise((resolve) => {
     socket.once('data', resolve);

@@ -1,6 +1,6 @@
-// A worker without an HTTP server and without a timer of its own, which campaigns for a leadership. It prints what happens. After SIGTERM it
-// ends by itself when the application has closed. argv: the folder of the compiled library, the module and the class of the provider, its
-// options and those of the campaign as JSON.
+// A worker without an HTTP server or timers of its own that campaigns for leadership and prints what happens. After
+// SIGTERM, it exits on its own once the application has closed. argv: the compiled library's folder, the provider's
+// module and class, its options as JSON, and the campaign's options as JSON.
 import 'reflect-metadata';
 import process from 'node:process';
 import { NestFactory } from '@nestjs/core';

@@ -11,7 +11,7 @@ import { until } from '../until.js';
 
 interface Situation {
   readonly start: () => Promise<{ readonly port: number; stop(): Promise<void> }>;
-  /** The module and the class of the provider. */
+  /** The provider's module and class. */
   readonly provider: readonly [file: string, name: string];
   readonly options: (port: number) => object;
   readonly campaign?: object;
@@ -19,24 +19,24 @@ interface Situation {
 
 const SHORT = { lease: 1_000 };
 const SITUATIONS: Readonly<Record<string, Situation>> = {
-  'Redis by ioredis': {
+  'Redis with ioredis': {
     start: startRedisServer,
     provider: ['providers/redis/index', 'RedisLockProvider'],
     options: (port) => ({ url: `redis://127.0.0.1:${port}` }),
     campaign: SHORT,
   },
-  'version lock on Postgres': {
+  'version locks on Postgres': {
     start: startPostgres,
     provider: ['providers/sql/index', 'SqlVersionLockProvider'],
     options: (port) => ({ url: `postgres://postgres@127.0.0.1:${port}/postgres`, synchronize: true }),
     campaign: SHORT,
   },
-  'row lock on MariaDB': {
+  'row locks on MariaDB': {
     start: startMariaDb,
     provider: ['providers/sql/index', 'SqlRowLockProvider'],
     options: (port) => ({ url: `mariadb://root@127.0.0.1:${port}/test`, synchronize: true }),
   },
-  'advisory lock on Postgres': {
+  'advisory locks on Postgres': {
     start: startPostgres,
     provider: ['providers/sql/index', 'SqlAdvisoryLockProvider'],
     options: (port) => ({ url: `postgres://postgres@127.0.0.1:${port}/postgres` }),
@@ -54,8 +54,9 @@ const SITUATIONS: Readonly<Record<string, Situation>> = {
   },
 };
 
-// In an outage no socket keeps a process alive, and a leader that ends with the code 0 is not started again by anybody.
-describe('a leader in a process that has nothing else', () => {
+// During an outage, no socket keeps the process alive, and a supervisor doesn't restart a leader that exits with code
+// 0.
+describe('a leader in a process with nothing else to do', () => {
   let library: CompiledLibrary;
   let worker: ChildProcess | undefined;
   let wire: TcpProxy | undefined;
@@ -71,7 +72,7 @@ describe('a leader in a process that has nothing else', () => {
   afterAll(() => library.remove());
 
   it.each(Object.entries(SITUATIONS))(
-    '%s: outlives an outage, leads again, and ends by itself when the application has closed',
+    '%s: survives an outage, leads again, and exits on its own after the application closes',
     async (_, { start, provider, options, campaign = {} }) => {
       server = await start();
       const proxy = await startTcpProxy(server.port);
@@ -87,11 +88,11 @@ describe('a leader in a process that has nothing else', () => {
       void ended.then(([code]: unknown[]) => {
         exit = code;
       });
-      // On a busy machine it may lose the lock once more.
+      // On a busy machine, the worker may lose the lock more than once.
       const saysLast = (what: string) =>
         until(
           () => said.endsWith(what) || exit !== undefined,
-          `the last thing that the worker says is ${JSON.stringify(what)}`,
+          `the worker's last output is ${JSON.stringify(what)}`,
           undefined,
           () => said,
         );

@@ -10,15 +10,15 @@ import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
 let cluster: RedisCluster;
 let admin: Cluster;
-// The backend of each provider has wires of its own, one to each master, which can be cut.
+// Each provider's backend has its own proxy to each master, which can be cut.
 const wires = new Map<LockProvider, TcpProxy[]>();
-// And a user on each master, who can lose permissions.
+// Each provider has its own user on each master, whose permissions can be revoked.
 const users = new Map<LockProvider, string>();
 const allow = (user: string | undefined, ...rules: string[]) =>
   Promise.all(cluster.masters.map((node) => node.admin.call('ACL', 'SETUSER', user ?? '', ...rules)));
 
 beforeAll(async () => {
-  // No case waits for a failover, and a node that a busy machine keeps waiting must not count as down.
+  // No case waits for a failover, and a node slowed down by a busy machine must not count as down.
   cluster = await startRedisCluster({ nodeTimeout: 30_000 });
   admin = new Cluster(cluster.addresses);
 });
@@ -33,7 +33,8 @@ type NatMap = Record<string, Nodes[number]>;
 
 const LIBRARIES = {
   ioredis: (nodes: Nodes, natMap: NatMap, credentials: Credentials) => IOREDIS.cluster(nodes, { natMap, credentials }),
-  // As options, which are those of node-redis for their `defaults`: a client would make all its classes anew for each map, in half of the CPU time.
+  // As options, which node-redis uses as its `defaults`. Creating a client per map would recompile all its classes, at
+  // half of the CPU time.
   'node-redis': (nodes: Nodes, natMap: NatMap, credentials: Credentials) => ({
     cluster: nodes,
     options: { defaults: credentials, nodeAddressMap: natMap },
@@ -41,9 +42,10 @@ const LIBRARIES = {
 };
 
 for (const [library, clusterBy] of Object.entries(LIBRARIES))
-  describeLockProvider(`redis, on a Cluster, by ${library}`, {
+  describeLockProvider(`redis, on a Cluster, with ${library}`, {
     capabilities: backendOf({ url: 'redis://nowhere' }).capabilities,
-    // Each provider has connections and wires to three masters, all in one event loop: more cases at a time would make each other late.
+    // Each provider has connections and proxies to three masters, all in one event loop. More concurrent cases would
+    // delay each other.
     concurrency: 4,
     create: async () => {
       const own = await Promise.all(cluster.addresses.map(({ port }) => startTcpProxy(port)));
@@ -80,7 +82,7 @@ for (const [library, clusterBy] of Object.entries(LIBRARIES))
     records: true,
     remainingLocks: async (namespace) => {
       const keys = await Promise.all(cluster.masters.map((node) => node.admin.keys(`${namespace}:*`)));
-      // The counters are meant to stay, and names of instances for a day. When processes were last seen is forgotten after 10 s.
+      // Counters are permanent, and instance names are kept for a day. Last-seen times expire after 10 s.
       return keys.flat().filter((key) => !/:\{\d+\}(seen|instance:[0-9a-f]{12})?$/.test(key)).length;
     },
   });

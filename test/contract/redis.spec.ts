@@ -11,9 +11,9 @@ import type { TcpProxy } from '../servers/tcp-proxy.js';
 
 let server: RedisServer;
 let admin: Redis;
-// The backend of each provider has a wire of its own, which can be cut.
+// Each provider's backend has its own proxy, which can be cut.
 const wires = new Map<LockProvider, TcpProxy>();
-// And a user, who can lose permissions.
+// Each provider has its own user, whose permissions can be revoked.
 const users = new Map<LockProvider, string>();
 
 beforeAll(async () => {
@@ -29,7 +29,7 @@ afterAll(async () => {
 });
 
 for (const library of [IOREDIS, NODE_REDIS])
-  describeLockProvider(`redis, by ${String(library)}`, {
+  describeLockProvider(`redis, with ${String(library)}`, {
     capabilities: backendOf({ url: 'redis://nowhere' }).capabilities,
     create: async () => {
       const { wire, url } = await wireTo(server.url);
@@ -57,7 +57,7 @@ for (const library of [IOREDIS, NODE_REDIS])
     records: true,
     remainingLocks: async (namespace) => {
       const keys = await admin.keys(`${namespace}:*`);
-      // The counters are meant to stay, and names of instances for a day. When processes were last seen is forgotten after 10 s.
+      // Counters are permanent, and instance names are kept for a day. Last-seen times expire after 10 s.
       return keys.filter((key) => !/:\{\d+\}(seen|instance:[0-9a-f]{12})?$/.test(key)).length;
     },
   });

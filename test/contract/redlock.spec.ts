@@ -7,7 +7,7 @@ import { type Quorum, startQuorum, wiresTo } from '../redlock/quorum.js';
 import type { TcpProxy } from '../servers/tcp-proxy.js';
 
 let quorum: Quorum;
-// Each provider has wires of its own, which can be cut.
+// Each provider has its own proxies, which can be cut.
 const wires = new Map<LockProvider, readonly TcpProxy[]>();
 
 beforeAll(async () => {
@@ -18,7 +18,7 @@ afterAll(async () => {
   await quorum.stop();
 });
 
-// And a user on each node, who can lose permissions.
+// Each provider has its own user on each node, whose permissions can be revoked.
 const users = new Map<LockProvider, string>();
 const allow = (provider: LockProvider, ...rules: string[]) =>
   Promise.all(quorum.admins.map((admin) => admin.call('ACL', 'SETUSER', users.get(provider) ?? '', ...rules)));
@@ -42,7 +42,7 @@ describeLockProvider('redlock, five nodes', {
     users.set(provider, user);
     return provider;
   },
-  // A node may take a tenth of the lease: with a shorter one the busy machine would be under test.
+  // A node may take up to a tenth of the lease to respond. A shorter lease would test the busy machine instead.
   lease: 4_000,
   concurrency: 4,
   faults: {
@@ -61,7 +61,7 @@ describeLockProvider('redlock, five nodes', {
     },
   },
   remainingLocks: async (namespace) => {
-    // The counters are meant to stay.
+    // Counters are permanent.
     const keys = await Promise.all(quorum.admins.map((admin) => admin.keys(`${namespace}:redlock:*`)));
     return keys.flat().length;
   },

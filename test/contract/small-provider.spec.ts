@@ -22,7 +22,7 @@ afterAll(async () => {
 
 const nameOf = (namespace: string, key: string) => `${namespace}:${Buffer.from(key, 'utf16le').toString('base64url')}`;
 
-describeLockProvider('small, of the documentation', {
+describeLockProvider('the small provider of the documentation', {
   capabilities: capabilitiesOf(new SmallProvider({ url: 'redis://nowhere' })),
   create: async () => {
     const wire = await startTcpProxy(server.port);

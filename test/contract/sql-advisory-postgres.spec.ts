@@ -9,6 +9,6 @@ beforeAll(async () => {
 afterAll(() => backend.stop());
 
 describeLockProvider(
-  'advisory locks of Postgres',
+  'advisory locks on Postgres',
   advisoryLockHarness('postgres', () => backend),
 );

@@ -9,6 +9,6 @@ beforeAll(async () => {
 afterAll(() => backend.stop());
 
 describeLockProvider(
-  'SQL rows on Postgres',
+  'row locks on Postgres',
   rowLockHarness('postgres', () => backend),
 );

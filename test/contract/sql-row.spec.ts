@@ -9,6 +9,6 @@ beforeAll(async () => {
 afterAll(() => backend.stop());
 
 describeLockProvider(
-  'SQL rows on MariaDB',
+  'row locks on MariaDB',
   rowLockHarness('mariadb', () => backend),
 );

@@ -10,7 +10,7 @@ beforeAll(async () => {
 afterAll(() => backend.stop());
 
 describeLockProvider(
-  'SQL leases on Postgres, behind PgBouncer in transaction mode',
-  // The pooler uses one account of the server for all of its clients, so none of them can be refused alone.
+  'version locks on Postgres, behind PgBouncer in transaction mode',
+  // PgBouncer uses one server account for all clients, so no single client can be refused.
   versionLockHarness(() => backend, false),
 );

@@ -10,6 +10,6 @@ beforeAll(async () => {
 afterAll(() => backend.stop());
 
 describeLockProvider(
-  'SQL leases on Postgres',
+  'version locks on Postgres',
   versionLockHarness(() => backend),
 );

@@ -10,6 +10,6 @@ beforeAll(async () => {
 afterAll(() => backend.stop());
 
 describeLockProvider(
-  'SQL leases on MariaDB',
+  'version locks on MariaDB',
   versionLockHarness(() => backend),
 );

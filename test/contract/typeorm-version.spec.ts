@@ -9,7 +9,7 @@ beforeAll(async () => {
 }, 60_000);
 afterAll(() => backend.stop());
 
-describeLockProvider('leases on Postgres by a TypeORM DataSource', {
+describeLockProvider('version locks on Postgres, with a TypeORM DataSource', {
   ...versionLockHarness(() => backend),
   create: () => versionProvider(backend, { commandTimeout: '6s' }),
 });

@@ -12,7 +12,7 @@ const SESSION = 4_000;
 
 let server: ZooKeeperServer;
 let admin: ZooKeeperAdmin;
-// Each provider has a wire of its own, which can be cut.
+// Each provider has its own proxy, which can be cut.
 const wires = new Map<LockProvider, TcpProxy>();
 const closed = new Map<LockProvider, string>();
 
@@ -39,9 +39,9 @@ const harness = (recipe: NonNullable<ZooKeeperLockProviderOptions['recipe']>): P
     return provider;
   },
   records: true,
-  // How long a lock is valid without an answer of the server.
+  // How long a lock is valid without a response from the server.
   lease: (SESSION * 2) / 3,
-  // The server ends a session after its whole timeout, and a tick.
+  // The server ends a session after its full timeout plus a tick.
   bounds: { takeOver: SESSION },
   faults: {
     revoke: async (namespace, key) => {
@@ -53,7 +53,7 @@ const harness = (recipe: NonNullable<ZooKeeperLockProviderOptions['recipe']>): P
     silence: async (provider) => wires.get(provider)?.freeze(),
     refuse: async (provider, namespace) => {
       closed.set(provider, `/${namespace}`);
-      // Nobody may create a lock; an admin may undo it.
+      // No client may create a lock, but an admin may undo this.
       await admin.allow(`/${namespace}`, 'ra');
     },
     restore: async (provider) => {
@@ -64,11 +64,11 @@ const harness = (recipe: NonNullable<ZooKeeperLockProviderOptions['recipe']>): P
   },
   remainingLocks: async (namespace) => {
     const paths = await admin.tree(`/${namespace}`);
-    // Where sessions have their nodes is made once for each namespace.
+    // The folder for session nodes is created once per namespace.
     return paths.filter((path) => path !== `/${namespace}` && !path.endsWith('/%sessions')).length;
   },
 });
 
 describeLockProvider('zookeeper, with nodes of read-write locks', harness('read-write'));
-// Another name of the nodes: the recipe is the same.
+// The mutex recipe is the same one with other node names.
 if (exploration(0, 1) === 1) describeLockProvider('zookeeper, with nodes of mutexes', harness('mutex'));

@@ -3,28 +3,29 @@ import { basename, join } from 'node:path';
 
 const root = join(import.meta.dirname, '../..');
 
-/** One block of TypeScript on a page, as a module of its own. */
+/** A TypeScript block of a page, as a separate module. */
 export interface CodeBlock {
-  /** The page and the line of the block, for messages. */
+  /** The page and line of the block, for messages. */
   readonly place: string;
-  /** A file that does not exist, beside the package's own, so that imports resolve as those of its users do. */
+  /** A nonexistent file next to the package's own files, so that its imports resolve as they do for users. */
   readonly file: string;
   readonly text: string;
-  /** The text that a reader sees, with the imports of earlier blocks of the page. */
+  /** What a reader sees, plus the imports of earlier blocks of the page. */
   readonly visible: string;
-  /** Whether `text` ends with code that starts what the block declares and uses it. */
+  /** Whether `text` ends with code that starts and uses the block's declarations. */
   readonly isUsed: boolean;
-  /** Why the tests only compile it. */
+  /** Why the tests only compile the block. */
   readonly notRun: string | undefined;
-  /** What the block only declares and an earlier block of the page exports, with that block. */
+  /** Classes that the block only declares, with the earlier block that exports them. */
   readonly borrowed: ReadonlyMap<string, CodeBlock>;
-  /** The blocks of the page that this one imports as files, by the specifiers in `text`. */
+  /** Blocks of the page that this one imports as files, by the specifiers in `text`. */
   readonly imported: ReadonlyMap<string, CodeBlock>;
 }
 
-// Hidden comments before a block: `ts` defines what the block uses and does not show, `then` uses what the block defines, and
-// `not run` says why the tests only compile it. A `ts` comment that begins with `// app.module.ts` is that file of the reader's application,
-// which this block and later ones import. With a name without dots, such as `// murlock.ts`, it stands for a package that is not installed.
+// Hidden comments before a block: `ts` defines what the block uses but doesn't show, `then` uses what the block
+// defines, and `not run` gives the reason why the tests only compile it. A `ts` comment that starts with `//
+// app.module.ts` is that file of the reader's application, and this and later blocks can import it. A name without
+// dots, such as `// murlock.ts`, stands for a package that isn't installed.
 const BLOCK = /(?<comments>(?:<!-- (?:ts|then|not run):(?:(?!-->).)*-->\s*)*)```ts\n(?<code>.*?)```/gs;
 const COMMENT = /<!-- (?<kind>ts|then|not run):(?<content>.*?)-->/gs;
 const DECLARED = /\bdeclare class (\w+)/g;
@@ -35,8 +36,8 @@ const IMPORT = /^import\s[^;]*?from\s+'[^']+';|^import\s+'[^']+';/gm;
 const STAGE = `import { balanceAfter, lateDeposit, start, sqlite, stub } from './test/docs/stage.js';`;
 
 /**
- * All TypeScript blocks of the documentation. Imports of a page count for its later blocks, as they do for a reader. A block that begins
- * with a comment such as `// order.service.ts` is that file for later blocks.
+ * Returns all TypeScript blocks of the documentation. A page's imports also apply to its later blocks, as a reader
+ * would expect. A block that starts with a comment such as `// order.service.ts` is that file for later blocks.
  */
 export function codeBlocks(): CodeBlock[] {
   const docs = readdirSync(join(root, 'docs'), { recursive: true, encoding: 'utf8' });
@@ -84,7 +85,7 @@ export function codeBlocks(): CodeBlock[] {
   });
 }
 
-/** A file that does not exist, beside the package's own. */
+/** A nonexistent file next to the package's own files. */
 function pathOf(page: string, name: string): string {
   return join(root, `docs-block-${page.replaceAll(/\W+/g, '-')}-${name}.ts`);
 }
@@ -96,7 +97,7 @@ function hiddenFile(page: string, name: string, { text, imported }: Linked): Cod
 
 type Linked = Pick<CodeBlock, 'text' | 'imported'>;
 
-/** Code that imports the files of its page by their paths. */
+/** Rewrites imports of the page's files to their paths. */
 function linked(code: string, files: ReadonlyMap<string, CodeBlock>): Linked {
   const imported = new Map<string, CodeBlock>();
   const text = code.replaceAll(IMPORTED_FILE, (specifier, name?: string, otherPackage?: string) => {
@@ -109,7 +110,7 @@ function linked(code: string, files: ReadonlyMap<string, CodeBlock>): Linked {
   return { text, imported };
 }
 
-/** The imports of earlier blocks that this code needs: those of names that it uses, and neither imports nor declares. */
+/** Returns the earlier imports that this code needs because it uses a name that it neither imports nor declares. */
 function inheritedBy(code: string, imports: ReadonlyMap<string, string>): string[] {
   const isNeeded = (name: string) =>
     new RegExp(`\\b${name}\\b`).test(code) &&
@@ -121,7 +122,7 @@ function addImports(imports: Map<string, string>, code: string): void {
   for (const [statement] of code.matchAll(IMPORT)) for (const name of namesOf(statement)) imports.set(name, statement);
 }
 
-/** The names that an import statement brings into scope. */
+/** Returns the names that an import statement introduces. */
 function namesOf(statement: string): string[] {
   const [, list = ''] = /\{([^}]*)\}/.exec(statement) ?? [];
   const named = list.split(',').map((each) =>
@@ -135,7 +136,7 @@ function namesOf(statement: string): string[] {
   return [...named, other === 'type' ? '' : (other ?? '')].filter((name) => name !== '' && name !== 'from');
 }
 
-/** One name of an import statement as a statement of its own. */
+/** Returns an import statement for a single name. */
 function single(name: string, statement: string): string {
   const [, from = ''] = /from\s+('[^']+')/.exec(statement) ?? [];
   if (!new RegExp(`[{,]\\s*(?:type\\s+)?(?:\\w+\\s+as\\s+)?${name}\\s*[,}]`).test(statement)) return statement;

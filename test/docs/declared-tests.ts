@@ -1,6 +1,9 @@
 type Body = () => unknown;
 
-/** What a block declares with the words of a test runner: Jest itself takes no new tests while one is running. */
+/**
+ * The tests that a block declares with a test runner's functions. Jest itself accepts no new tests while one is
+ * running.
+ */
 class DeclaredTests {
   /** The first line of a block that declares tests. */
   readonly header = `import { afterEach, beforeEach, test } from '${import.meta.filename}';`;
@@ -18,7 +21,7 @@ class DeclaredTests {
         for (const hook of this.before) await hook();
         await body();
       } finally {
-        // As in a test runner, also if a hook before the test has failed.
+        // As in a test runner, even if a hook before the test failed.
         for (const hook of this.after) await hook();
       }
     }

@@ -28,9 +28,9 @@ import { describeUnless } from '../unless.js';
 const folder = join(import.meta.dirname, '../../docs/monitoring');
 const RULES = join(folder, 'alert-rules.yml');
 const RUNBOOK = join(folder, '../operate/runbook.md');
-/** Metrics that the dashboard does not show, each with the reason. */
+/** Metrics missing from the dashboard, with the reasons. */
 const LEFT_OUT: Readonly<Record<string, string>> = {};
-/** The words of PromQL that the files use. */
+/** The PromQL keywords and functions that the files use. */
 const PROMQL = new Set([
   ...['sum', 'max', 'min', 'by', 'sort_desc', 'le', 'rate', 'increase', 'histogram_quantile', 'or', 'unless', 'offset'],
   ...['time', 'max_over_time'],
@@ -51,7 +51,7 @@ const dashboard = JSON.parse(readFileSync(join(folder, 'grafana-dashboard.json')
 const targets = dashboard.panels.flatMap(({ title, targets: all }) => all.map((target) => ({ title, ...target })));
 const variables = dashboard.templating.list.filter(({ type }) => type === 'query').map(({ query }) => query.query);
 
-/** As Grafana does with everything selected. */
+/** Replaces variables as Grafana does when everything is selected. */
 const filledIn = (text: string) => text.replaceAll('$__rate_interval', '10s').replaceAll(/\$\w+/g, '.*');
 
 describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm run test:all installs as root')(
@@ -76,7 +76,7 @@ describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm run 
       app = await startShop(server.url);
       await everyOutcome(app, server);
       exported = new Exported(await (await fetch(`http://127.0.0.1:${port}/metrics`)).text());
-      // What happened last was scraped twice, so every rate has its two samples.
+      // Wait until the last event has been scraped twice, so that every rate has two samples.
       const last = 'rate(distributed_lock_renewals_total{distributed_lock_outcome="unanswered"}[10s])';
       while ((await prometheus.query(last)).length === 0) await sleep(200);
     }, 120_000);
@@ -87,7 +87,7 @@ describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm run 
       await Promise.all([meterProvider.shutdown(), prometheus.stop(), server.stop()]);
     });
 
-    it('name only metrics, labels and values that are exported', async () => {
+    it('use only exported metrics, labels, and values', async () => {
       const selectors = variables.map((variable) => labelValues(variable));
       const expressions = [
         ...targets.map(({ expr }) => filledIn(expr)),
@@ -97,7 +97,7 @@ describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm run 
       expect(expressions.flatMap((expression) => exported.unknownIn(expression))).toEqual([]);
     });
 
-    it('find what does not exist', () => {
+    it('are checked by a test that detects unknown names, labels, and values', () => {
       const wrong = [
         ['rate(distributed_lock_renewal_total[5m])', 'distributed_lock_renewal_total'],
         ['sum by (distributed_lock_key) (distributed_lock_held)', 'distributed_lock_key'],
@@ -108,25 +108,25 @@ describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm run 
       for (const [expression, unknown] of wrong) expect(exported.unknownIn(expression)).toEqual([unknown]);
     });
 
-    it('the dashboard shows every metric', () => {
+    it('include every metric on the dashboard', () => {
       const shown = new Set(targets.flatMap(({ expr }) => exported.familiesIn(filledIn(expr))));
       expect([...shown, ...Object.keys(LEFT_OUT)].sort()).toEqual([...exported.families].sort());
     });
 
-    it.each(targets)('panel "$title" shows data, under names that it has', async ({ expr, legendFormat }) => {
-      // A second more, so that the last scrape is before the last step.
+    it.each(targets)('show data in panel "$title" with the labels of its legend', async ({ expr, legendFormat }) => {
+      // One second more, so that the last scrape precedes the last step.
       const series = await prometheus.range(filledIn(expr), startedAt, Date.now() / 1000 + 1, 1);
       expect(series.length).toBeGreaterThan(0);
       const labels = new Set(series.flatMap(({ metric }) => Object.keys(metric)));
       for (const [, label] of legendFormat.matchAll(/\{\{(\w+)\}\}/g)) expect(labels).toContain(label);
     });
 
-    it.each(variables)('variable %s has values', async (variable) => {
+    it.each(variables)('have values for the variable %s', async (variable) => {
       const { selector, label } = labelValues(variable);
       expect(await prometheus.labelValues(label, selector)).not.toEqual([]);
     });
 
-    it('each rule leads to the section of the runbook that names its alert', async () => {
+    it('link each rule to the runbook section that names its alert', async () => {
       const page = readFileSync(RUNBOOK, 'utf8');
       const headings = Array.from(page.matchAll(/^## (.+)$/gm), ([, text = '']) => text);
       for (const { name, annotations } of await prometheus.rules()) {
@@ -137,7 +137,7 @@ describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm run 
       }
     });
 
-    it('the rules alert of a loss, and say what to do', async () => {
+    it('alert about a lost lock, and describe what to do', async () => {
       const rules = await prometheus.rules();
       expect(rules.map(({ name }) => name)).toHaveLength(8);
       for (const { query, annotations, labels } of rules) {
@@ -150,12 +150,12 @@ describeUnless(hasPrometheus ? undefined : 'they need Prometheus, which npm run 
       }
       const losses = async () =>
         (await prometheus.alerts()).filter(({ labels }) => labels['alertname'] === 'DistributedLockLost');
-      while ((await losses()).length < 2) await sleep(200); // until the rules were evaluated
+      while ((await losses()).length < 2) await sleep(200); // until the rules have been evaluated
       const fired = (await losses()).map(({ labels, state }) => `${state}: ${labels['distributed_lock_loss_reason']}`);
       expect(fired.sort()).toEqual(['firing: max-hold', 'firing: revoked']);
     });
 
-    it('each rule fires when it should, and only then', () => {
+    it('fire each rule only when they should', () => {
       const cwd = join(import.meta.dirname, 'monitoring');
       const files = ['alert-rules.test.yml', 'days.test.yml'];
       const { status, stdout, stderr } = spawnSync('promtool', ['test', 'rules', ...files], { cwd, encoding: 'utf8' });
@@ -201,7 +201,7 @@ async function startShop(url: string): Promise<INestApplication> {
   return app.init();
 }
 
-/** Lets real locks end in all ways that the files distinguish. */
+/** Ends real locks in every way that the files distinguish. */
 async function everyOutcome(app: INestApplication, server: RedisServer): Promise<void> {
   const [orders, locks, admin] = [app.get(Orders), app.get(LockService), app.get(LockAdmin)];
   const next = (name: LockEventName) => new Promise((resolve) => locks.events.once(name, resolve));
@@ -209,7 +209,7 @@ async function everyOutcome(app: INestApplication, server: RedisServer): Promise
   await orders.pay(1);
   await app.get(Reports).send();
   await locks.acquire('order:2');
-  await orders.pay(2); // busy, so skipped
+  await orders.pay(2); // busy, and therefore skipped
   const inTheWay = await locks.acquire('parcel:1');
   const waits = next('waiting');
   const shipped = orders.ship(1);
@@ -228,7 +228,7 @@ async function everyOutcome(app: INestApplication, server: RedisServer): Promise
   server.signal('SIGCONT');
 }
 
-/** The anchor of a heading, as GitHub makes it. */
+/** Returns a heading's anchor as GitHub generates it. */
 function anchorOf(heading: string): string {
   return heading
     .toLowerCase()
@@ -241,12 +241,14 @@ function labelValues(variable: string): { selector: string; label: string } {
   return { selector, label };
 }
 
-/** What a page of metrics exports: of this library alone. */
+/** What a metrics page exports about this library. */
 class Exported {
   readonly families = new Set<string>();
-  /** The family of each series, under the name of the exporter for Node and under that of the collector, which appends the unit. */
+  /**
+   * The family of each series, under the name used by the Node exporter and by the collector, which appends the unit.
+   */
   readonly #names = new Map<string, string>();
-  /** Only where both agree, a name can be written as it is. */
+  /** Names that are the same in both, and can therefore be used directly. */
   readonly #plainNames = new Set<string>();
   readonly #labels = new Map<string, Set<string>>(FROM_PROMETHEUS.map((label) => [label, new Set()]));
 
@@ -264,7 +266,7 @@ class Exported {
     }
   }
 
-  /** The words of an expression that are neither PromQL nor exported, and the values that no label has. */
+  /** Returns the words of an expression that are neither PromQL nor exported, and values that no label has. */
   unknownIn(expression: string): string[] {
     const unknown: string[] = [];
     const rest = expression.replaceAll(
@@ -282,7 +284,7 @@ class Exported {
     return [...unknown, ...words.filter((word) => !isKnown(word))];
   }
 
-  /** The metrics that an expression names. */
+  /** Returns the metrics that an expression refers to. */
   familiesIn(expression: string): string[] {
     const patterns = Array.from(
       expression.matchAll(/__name__=~"([^"]*)"|\b(distributed_lock_\w+)/g),

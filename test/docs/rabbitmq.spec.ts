@@ -26,7 +26,7 @@ interface Channel {
   nack(message: object, all: boolean, requeue: boolean): void;
 }
 
-/** Acknowledges the message of a call, or gives it back. The type of `@EventPattern` knows its arguments as `unknown`. */
+/** Acknowledges or requeues the message of a call. `@EventPattern` types its arguments as `unknown`. */
 function settle(context: unknown, how: 'ack' | 'requeue'): void {
   const rmq = context as RmqContext;
   const channel = rmq.getChannelRef() as Channel;
@@ -34,7 +34,7 @@ function settle(context: unknown, how: 'ack' | 'requeue'): void {
   else channel.nack(rmq.getMessage(), false, true);
 }
 
-/** What has been handled, as `paid 1`. */
+/** The messages handled so far, such as `paid 1`. */
 const handled: string[] = [];
 
 class Consumer {
@@ -65,9 +65,9 @@ function requeue({ args: [, context] }: BusyContext): void {
   settle(context, 'requeue');
 }
 
-// Those of the page on other transports, beside its own blocks.
+// The statements of the page about other transports that its code blocks don't cover.
 describeUnless(hasRabbitmq ? undefined : 'they need RabbitMQ, which npm run test:all installs as root')(
-  'what the page says of RabbitMQ with noAck: false and prefetchCount: 1',
+  'RabbitMQ with noAck: false and prefetchCount: 1, as documented',
   () => {
     let server: RabbitmqServer;
     let app: INestApplicationContext;
@@ -85,7 +85,7 @@ describeUnless(hasRabbitmq ? undefined : 'they need RabbitMQ, which npm run test
     });
     afterAll(() => server.stop());
 
-    /** A consumer of a queue of its own. */
+    /** Starts a consumer with its own queue. */
     async function consume(): Promise<INestApplicationContext> {
       queue = `orders-${++queues}`;
       const urls = [server.url];
@@ -105,7 +105,7 @@ describeUnless(hasRabbitmq ? undefined : 'they need RabbitMQ, which npm run test
       return app;
     }
 
-    /** How many messages wait, without those that are delivered and not acknowledged. */
+    /** Returns the number of waiting messages, without delivered but unacknowledged ones. */
     async function waiting(): Promise<number> {
       const connection = await connect(server.url);
       const channel = await connection.createChannel();
@@ -114,7 +114,7 @@ describeUnless(hasRabbitmq ? undefined : 'they need RabbitMQ, which npm run test
       return messageCount;
     }
 
-    it.each(['paid', 'ship'])('a busy message stays unacknowledged, and the next one waits (%s)', async (pattern) => {
+    it.each(['paid', 'ship'])('keeps a busy message unacknowledged, so the next one waits (%s)', async (pattern) => {
       const locks = (await consume()).get(LockService);
       const held = await locks.acquire('order:1');
       const refused: unknown[] = [];
@@ -123,18 +123,18 @@ describeUnless(hasRabbitmq ? undefined : 'they need RabbitMQ, which npm run test
         pattern === 'ship'
           ? firstValueFrom(client.send('ship', { id: 1 })).catch((error: unknown) => error)
           : firstValueFrom(client.emit('paid', { id: 1 }), { defaultValue: undefined });
-      await until(() => refused.length === 1, 'the first order is busy');
-      // The sender of a message gets its error all the same.
+      await until(() => refused.length === 1, 'the first order was busy');
+      // The sender of a message still receives its error.
       if (pattern === 'ship') expect(await answer).toMatchObject({ code: 'LOCK_BUSY' });
       client.emit('paid', { id: 2 });
       await until(async () => (await waiting()) === 1, 'the second order is queued');
       await held.release();
-      // Each of these is a round trip to the server, which would have delivered it.
+      // Each is a round trip to the server, which would have delivered the message meanwhile.
       for (let turn = 0; turn < 5; turn++) expect(await waiting()).toBe(1);
       expect([handled, refused]).toEqual([[], ['order:1']]);
     });
 
-    it('a message that is requeued comes back first, before the next one', async () => {
+    it('redelivers a requeued message before the next one', async () => {
       const locks = (await consume()).get(LockService);
       const held = await locks.acquire('order:1');
       let refusals = 0;
@@ -144,7 +144,7 @@ describeUnless(hasRabbitmq ? undefined : 'they need RabbitMQ, which npm run test
       await until(() => refusals >= 3, 'the first order was refused three times');
       expect(handled).toEqual([]);
       await held.release();
-      await until(() => handled.length === 2, 'both orders are handled');
+      await until(() => handled.length === 2, 'both orders were handled');
       expect(handled).toEqual(['requeued 1', 'requeued 2']);
     });
   },

@@ -9,11 +9,11 @@ import { type CodeBlock, codeBlocks } from './code-blocks.js';
 import { stopServers, blockFolder, removeFolder, runBlock } from './run-block.js';
 
 const blocks = codeBlocks();
-/** The block of a page that begins with a file name. */
+/** Finds the block of a page that starts with this file name. */
 const fileOn = (page: string, name: string) =>
   blocks.find(({ place, text }) => place.startsWith(`docs/${page}:`) && text.includes(`// ${name}\n`))!;
 
-describe('the test of docs/fencing.md that a late write is rejected', () => {
+describe('the docs/fencing.md test of a rejected late write', () => {
   const FENCE = ' AND (fence IS NULL OR fence <= $2)';
   const service = fileOn('fencing.md', 'stock.service.ts');
   const test = fileOn('fencing.md', 'stock.service.spec.ts');
@@ -27,7 +27,10 @@ describe('the test of docs/fencing.md that a late write is rejected', () => {
     await removeFolder(folder);
   });
 
-  /** The blocks of the page with other texts. Node keeps a module by its path, so they have paths of their own. */
+  /**
+   * Copies the blocks of the page with changed text. The copies have their own paths, because Node caches modules by
+   * path.
+   */
   const changed = (suffix: string, change: (text: string) => string): CodeBlock => {
     const copy = (block: CodeBlock): CodeBlock => ({
       ...block,
@@ -52,22 +55,22 @@ describe('the test of docs/fencing.md that a late write is rejected', () => {
       );
   const run = (block: CodeBlock) => runBlock(block, compilerOptions(), folder);
 
-  it('is found by the fence that it changes', () => {
+  it('contains the fence and the testing module that these tests replace', () => {
     expect(service.text).toContain(FENCE);
     expect(onRealProvider(test.text)).not.toMatch(/TestLocks|TestingModule\b.*forRoot/);
   });
 
-  it('passes on a real provider as well', async () => {
+  it('also passes with a real provider', async () => {
     await run(changed('redis', onRealProvider));
   }, 60_000);
 
   it.each([
     ['in memory', 'unfenced', withoutFence],
-    ['on a real provider', 'unfenced-redis', (text: string) => onRealProvider(withoutFence(text))],
+    ['with a real provider', 'unfenced-redis', (text: string) => onRealProvider(withoutFence(text))],
   ])(
-    'without the fence only the row shows it, %s: the late call rejects all the same',
+    'fails without the fence because of the row, %s: the late call rejects either way',
     async (_, suffix, change) => {
-      // The assertion of LockLostError comes before that of the row.
+      // The assertion about LockLostError precedes the one about the row.
       await expect(run(changed(suffix, change))).rejects.toThrow(/"amount": 2(.|\n)*"amount": 1/);
     },
     60_000,
@@ -89,7 +92,7 @@ describe('the files of docs/get-started.md', () => {
   }, 60_000);
   afterAll(() => library.remove());
 
-  /** Starts an application of these files in a process of its own, as a reader would. */
+  /** Starts an application with these files in a separate process, as a reader would. */
   async function start(texts: Readonly<Record<string, string>>) {
     const folder = join(library.folder, 'src');
     await rm(folder, { recursive: true, force: true });
@@ -113,7 +116,7 @@ describe('the files of docs/get-started.md', () => {
     return spawnSync(process.execPath, [join(folder, 'main.js')], { encoding: 'utf8' });
   }
 
-  it('start, and stop with the error that the page names if the module declares the service', async () => {
+  it('start, and fail with the documented error if the module declares the service', async () => {
     const whole = await start({ 'order.service': service, 'order.controller': controller, 'app.module': module });
     expect([whole.status, whole.stderr]).toEqual([0, '']);
     const oneFile = await start({

@@ -26,7 +26,7 @@ afterAll(async () => {
   await Promise.all([library.remove(), server.stop()]);
 });
 
-it('the commands of the page answer as it shows, and the deprived process is told', async () => {
+it('the documented commands print the documented output, and the former holder is notified', async () => {
   const page = await readFile(PAGE, 'utf8');
   const [, code = ''] = /```ts\n(.*?)```/s.exec(page) ?? [];
   const [, session = ''] = /```text\n(.*?)```/s.exec(page) ?? [];
@@ -35,7 +35,7 @@ it('the commands of the page answer as it shows, and the deprived process is tol
     answer,
   }));
   const lost = new Promise((resolve) => shop.events.once('lost', resolve));
-  await shop.acquire('order:42', { lease: '3s' }); // it notices at its next renewal
+  await shop.acquire('order:42', { lease: '3s' }); // it notices the loss at its next renewal
   const next = shop.acquire('order:42', { wait: '10m' });
   await (await shop.acquire('order:77', { minHold: '1m' })).release();
   await shop.acquire('invoice:1');
@@ -52,7 +52,7 @@ it('the commands of the page answer as it shows, and the deprived process is tol
   expect(await lost).toMatchObject({ key: 'order:42', reason: 'revoked' });
 }, 60_000);
 
-/** Without what is different each time: numbers, who typed, the locale's time, and the order of a list. */
+/** Replaces what differs each time: numbers, the user, the local time, and the order of a list. */
 function comparable({ command, answer }: { command: string; answer: string }) {
   const lines = answer
     .replaceAll(/\d+/g, '0')
@@ -63,7 +63,7 @@ function comparable({ command, answer }: { command: string; answer: string }) {
   return { command, lines: command.includes('.list(') ? lines.sort() : lines };
 }
 
-/** Runs the code of the page, which opens a prompt. */
+/** Runs the page's code, which opens a prompt. */
 async function openPrompt(code: string) {
   const { outputText } = ts.transpileModule(code, {
     compilerOptions: {
@@ -94,7 +94,7 @@ async function openPrompt(code: string) {
     output = '';
     return text;
   };
-  await answer(); // the log of the boot
+  await answer(); // the boot log
   return {
     type(command = '') {
       child.stdin.write(`${command}\n`);

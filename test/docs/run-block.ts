@@ -15,7 +15,7 @@ import { startZooKeeper } from '../servers/zookeeper-server.mjs';
 const root = join(import.meta.dirname, '../..');
 const CONTROLLER = '__controller__';
 
-/** A folder from which the blocks' imports resolve as they do from the repository. */
+/** Creates a folder from which the blocks' imports resolve as they do from the repository. */
 export async function blockFolder(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'lock-blocks-'));
   await symlink(join(root, 'node_modules'), join(folder, 'node_modules'));
@@ -25,8 +25,8 @@ export async function blockFolder(): Promise<string> {
 export const removeFolder = (folder: string) => rm(folder, { recursive: true, force: true });
 
 /**
- * Runs a block as a module. Then its tests run. Without tests and without code of its own that uses it, an application is booted
- * with its modules, or with its other classes beside locks in memory.
+ * Runs a block as a module, and then its tests. If it has no tests and no code that uses it, boots an application with
+ * its modules, or with its other classes and an in-memory lock provider.
  */
 export async function runBlock(block: CodeBlock, options: ts.CompilerOptions, folder: string): Promise<void> {
   const file = await writeModule(block, options, folder);
@@ -35,7 +35,7 @@ export async function runBlock(block: CodeBlock, options: ts.CompilerOptions, fo
     const exported = (await import(file)) as Record<string, unknown>;
     if (declaredTests.size > 0) {
       await declaredTests.run();
-      // Only these tests answer such a request: in the application of a reader it fails.
+      // Only the stub responds to such a request. In a reader's application it would fail.
       if (stub.requests.length > 0) throw new Error(`The test on the page calls ${stub.requests.join(', ')}.`);
     } else if (!block.isUsed) await boot(Object.values(exported).filter(isClass));
   } finally {
@@ -45,7 +45,7 @@ export async function runBlock(block: CodeBlock, options: ts.CompilerOptions, fo
   }
 }
 
-/** Writes the block as JavaScript, with the blocks that it borrows from or imports. */
+/** Writes the block as JavaScript, along with the blocks it borrows from or imports. */
 async function writeModule(block: CodeBlock, options: ts.CompilerOptions, folder: string): Promise<string> {
   const imports = [declaredTests.header];
   for (const [name, from] of block.borrowed) {
@@ -76,7 +76,7 @@ function isClass(value: unknown): value is Type {
   return typeof value === 'function' && value.toString().startsWith('class');
 }
 
-/** The code with the package's own imports, and those of these tests, as paths. */
+/** Replaces imports of the package and of these tests by paths. */
 function resolved(code: string, { paths = {} }: ts.CompilerOptions): string {
   return code.replaceAll(/(?<=\bfrom ')(?:(nestjs-distributed-lock[^']*)|(\.\/test\/[^']*))(?=')/g, (_, own, helper) =>
     join(root, own === undefined ? String(helper).replace(/\.js$/, '.ts') : paths[String(own)]![0]!),
@@ -88,7 +88,7 @@ interface PageServer {
   stop(): Promise<void>;
 }
 
-/** The servers that the pages name, and how the tests start such a server. */
+/** The servers named on the pages, and how to start each of them. */
 const NAMED: readonly { readonly address: RegExp; start(): Promise<PageServer> }[] = [
   { address: /amqp:\/\/rabbitmq:5672/g, start: async () => addressed(await startRabbitmq(), ({ url }) => url) },
   { address: /redis:\/\/[a-z]+:6379/g, start: async () => addressed(await startRedisServer(), ({ url }) => url) },
@@ -105,7 +105,7 @@ function addressed<S extends { stop(): Promise<void> }>(server: S, addressOf: (s
   return { address: addressOf(server), stop: () => server.stop() };
 }
 
-/** Why a block cannot run here: it names a server that the tests can do without. */
+/** Returns why a block cannot run here, if it names an optional server. */
 export function missingServer(code: string): string | undefined {
   return code.includes('amqp://') && !hasRabbitmq
     ? 'it needs RabbitMQ, which npm run test:all installs as root'
@@ -114,7 +114,7 @@ export function missingServer(code: string): string | undefined {
 
 const running = new Map<string, Promise<PageServer>>();
 
-/** The code with addresses of running servers: a server of its own for each address of the pages. */
+/** Replaces the addresses on the pages by those of running servers, one per address. */
 export async function withRunningServers(code: string): Promise<string> {
   let text = code;
   for (const { address, start } of NAMED) {
@@ -123,7 +123,7 @@ export async function withRunningServers(code: string): Promise<string> {
       text = text.replaceAll(name, (await running.get(name)!).address);
     }
   }
-  // A port that the machine has free.
+  // Any free port.
   return text.replaceAll('listen(3000)', 'listen(0)');
 }
 

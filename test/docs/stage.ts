@@ -8,7 +8,10 @@ import { SqlRowLockProvider, SqlVersionLockProvider } from '../../lib/providers/
 
 const started: INestApplication[] = [];
 
-/** Boots an application with this module, or with these parts beside locks in memory. It is closed after the block. */
+/**
+ * Boots an application with this module, or with these parts and an in-memory lock provider. It's closed after the
+ * block.
+ */
 export async function start(what: Type | DynamicModule | ModuleMetadata): Promise<INestApplication> {
   const module = typeof what === 'function' || 'module' in what ? what : withLocks(what);
   const app = await NestFactory.create(module, { abortOnError: false });
@@ -25,12 +28,15 @@ export async function closeAll(): Promise<void> {
   await Promise.all(started.splice(0).map((app) => app.close()));
 }
 
-/** A database in the memory of this process, with the tables of these entities. */
+/** An in-memory database with the tables of these entities. */
 export function sqlite(...entities: Type[]) {
   return TypeOrmModule.forRoot({ type: 'sqljs', entities, synchronize: true });
 }
 
-/** What is left of an account of 12 on this Postgres when 5 were withdrawn under a row lock, and 1 more by a task that then fails. */
+/**
+ * Returns the balance of an account of 12 on this Postgres server after withdrawing 5 under a row lock, and 1 more in a
+ * task that then fails.
+ */
 export async function balanceAfter(
   url: string,
   withdraw: (lock: Lock, id: number, amount: number) => Promise<void>,
@@ -45,7 +51,7 @@ export async function balanceAfter(
   await locks.withLock('account:1', (lock) => withdraw(lock, 1, 5));
   const failed = locks.withLock('account:1', async (lock) => {
     await withdraw(lock, 1, 1);
-    throw new Error('of the task');
+    throw new Error('The task failed.');
   });
   await failed.catch(() => undefined);
   const { rows } = await admin.query<{ balance: number }>('SELECT balance FROM account');
@@ -54,8 +60,8 @@ export async function balanceAfter(
 }
 
 /**
- * How a deposit of 3 ends whose holder lost its lock before it wrote, and what an account of 12 holds then, after the next holder has
- * deposited 5.
+ * Returns whether a deposit of 3 succeeds after its holder lost the lock, and the balance of an account of 12 after the
+ * next holder deposited 5.
  */
 export async function lateDeposit(
   url: string,
@@ -72,7 +78,7 @@ export async function lateDeposit(
   const lost = await locks.acquire('account:1');
   await app.get(LockAdmin).forceRelease('account:1');
   if (!(await locks.withLock('account:1', (lock) => deposit(lock, 1, 5))))
-    throw new Error('The next holder was refused.');
+    throw new Error("The next holder's deposit was rejected.");
   const late = await deposit(lost, 1, 3);
   const { rows } = await admin.query<{ balance: number }>('SELECT balance FROM account');
   await admin.query('DROP TABLE account');
@@ -80,7 +86,7 @@ export async function lateDeposit(
   return { late, balance: rows[0]!.balance };
 }
 
-/** Requests to hosts of documentation, which nobody answers but this stub. */
+/** Responds to requests to example hosts, which don't exist. */
 export const stub = {
   requests: [] as string[],
   fetch: globalThis.fetch,

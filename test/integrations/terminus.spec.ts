@@ -59,7 +59,7 @@ async function healthOf(options: DistributedLockModuleOptions) {
   };
 }
 
-/** From now on, and those that wait for an answer. */
+/** Makes all pending and future releases succeed. */
 function answerReleases(provider: ScriptedProvider): void {
   provider.onRelease = () => 'released';
   for (const release of provider.releases) release.answer('released');
@@ -70,16 +70,16 @@ const down = (message: string) => ({ code: 503, status: 'error', details: { lock
 const LATE = down('The lock backend did not respond in time.');
 const UNAVAILABLE = down('The lock backend is unavailable, or the application is shutting down.');
 
-it('a provider that locks is up, and the probe is given back', async () => {
+it('pingCheck() is up if the provider can lock, and releases the probe', async () => {
   const { get, locks } = await healthOf({ provider: new MemoryLockProvider() });
   expect(await get('/ready')).toEqual(UP);
   const lock = await locks.tryAcquire(PROBE);
   expect(lock).not.toBeNull();
-  // Busy is an answer.
+  // A busy probe still proves that the backend responds.
   expect(await get('/ready')).toEqual(UP);
 });
 
-it('each provider has an answer of its own, and readiness follows the worst', async () => {
+it('each provider has its own status, and readiness follows the worst', async () => {
   const two = new ScriptedProvider();
   two.onAcquire = () => {
     throw new LockUnavailableError('redis://user:secret@10.0.0.7:6379 refused');
@@ -91,14 +91,14 @@ it('each provider has an answer of its own, and readiness follows the worst', as
   expect(JSON.stringify(health)).not.toMatch(/secret|10\.0\.0\.7|nestjs-distributed-lock:health/);
 });
 
-it('silence is down in time, also that of the release, and an answer is up again', async () => {
+it('pingCheck() is down if the acquire or the release gets no response in time, and recovers', async () => {
   const provider = new ScriptedProvider();
   const { get } = await healthOf({ provider });
   const begun = performance.now();
   expect(await get('/ready')).toEqual(LATE);
   provider.onAcquire = (_, grant) => grant();
   expect(await get('/ready')).toEqual(LATE);
-  // Nothing else would end the wait for the release.
+  // Nothing else ends the wait for the release.
   expect(performance.now() - begun).toBeLessThan(15_000);
   provider.onRelease = () => 'unknown';
   expect(await get('/ready')).toEqual(LATE);
@@ -106,7 +106,7 @@ it('silence is down in time, also that of the release, and an answer is up again
   expect(await get('/ready')).toEqual(UP);
 });
 
-it('a backend that is down at boot is down, and up when it is there', async () => {
+it('a backend that is unavailable at boot is down until it is available', async () => {
   const provider = new ScriptedProvider();
   provider.onConnect = () => Promise.reject(new LockUnavailableError('refused'));
   provider.onAcquire = () => {
@@ -119,21 +119,21 @@ it('a backend that is down at boot is down, and up when it is there', async () =
   expect(await get('/ready')).toEqual(UP);
 });
 
-it('an application that stops takes no new locks, and says so', async () => {
+it('pingCheck() is down after the application stops', async () => {
   const { app } = await healthOf({});
   const indicator = app.get(LockHealthIndicator);
   await close(app);
   expect(await indicator.pingCheck('locks')).toEqual(UNAVAILABLE.details);
 });
 
-it('misuse is no state of health', async () => {
+it('pingCheck() rejects invalid options instead of reporting a status', async () => {
   const { app } = await healthOf({});
   const indicator = app.get(LockHealthIndicator);
   await expect(indicator.pingCheck('locks', { provider: 'nobody' })).rejects.toMatchObject({ code: 'LOCK_CONFIG' });
   await expect(indicator.pingCheck('locks', { timeout: 0 })).rejects.toThrow('"timeout"');
 });
 
-describe('leaders', () => {
+describe('LeaderHealthIndicator.isHealthy()', () => {
   const tolerance = '20s';
 
   async function leaders(options: DistributedLockModuleOptions = {}) {
@@ -167,7 +167,7 @@ describe('leaders', () => {
     }
   }
 
-  it('are healthy while they lead and while they wait', async () => {
+  it('is up for leading and waiting campaigns', async () => {
     const { get, locks } = await leaders();
     expect(await get()).toEqual({ code: 200, status: 'up', campaigns: [] });
     const other = await locks.acquire('ledger');
@@ -182,7 +182,7 @@ describe('leaders', () => {
     await other.release();
   });
 
-  it('are down when the task of a lost term runs on for longer than the tolerance, and up when it has ended', async () => {
+  it('is down while the task of a lost term runs past the tolerance, and up once it ends', async () => {
     const { locks, clock } = await startManager();
     const service = new LockService(locks);
     const indicator = new LeaderHealthIndicator(new HealthIndicatorService(), service);
@@ -206,7 +206,7 @@ describe('leaders', () => {
     expect(() => indicator.isHealthy('leaders', { tolerance: -1 })).toThrow('"tolerance"');
   });
 
-  it('are down when a task has failed and a call that joined its term runs on for longer than the tolerance', async () => {
+  it("is down while a call that joined a failed task's term runs past the tolerance", async () => {
     const { locks, clock } = await startManager();
     const service = new LockService(locks);
     const indicator = new LeaderHealthIndicator(new HealthIndicatorService(), service);
@@ -226,7 +226,7 @@ describe('leaders', () => {
     expect(check()).toBe('up');
   });
 
-  it('are not down while a task ends in peace, however long that takes', async () => {
+  it('stays up while an aborted task takes long to end', async () => {
     const { locks, clock } = await startManager();
     const service = new LockService(locks);
     const indicator = new LeaderHealthIndicator(new HealthIndicatorService(), service);
@@ -239,11 +239,11 @@ describe('leaders', () => {
   });
 });
 
-describe('who leads', () => {
+describe('LeaderHealthIndicator.leaderCheck()', () => {
   const leader = (service: LockService, options: Parameters<LeaderHealthIndicator['leaderCheck']>[1]) =>
     new LeaderHealthIndicator(new HealthIndicatorService(), service).leaderCheck('leader', options);
 
-  it('is up with the instance that leads, asked in a process that does not campaign', async () => {
+  it('is up with the leading instance, even in a process that does not campaign', async () => {
     const store = new MemoryStore();
     const { locks } = await startManager({ provider: new MemoryLockProvider({ store }), instance: 'shop-1' });
     const { locks: other } = await startManager({ provider: new MemoryLockProvider({ store }), instance: 'shop-2' });
@@ -259,7 +259,7 @@ describe('who leads', () => {
     });
   });
 
-  it('is down when the backend is silent or unavailable, and misuse is no state of health', async () => {
+  it('is down if the backend is unresponsive or unavailable, and rejects invalid options', async () => {
     const provider = Object.assign(new ScriptedProvider({ forceRelease: true }), {
       inspect: (): Promise<LockInfo | null> => new Promise(() => undefined),
     });

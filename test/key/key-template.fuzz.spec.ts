@@ -7,7 +7,7 @@ import { exploration } from '../exploration.js';
 
 const site: KeySite = { method: 'Service.run', className: 'Service', methodName: 'run', parameters: ['a', 'b', 'c'] };
 
-/** The result, or the LockKeyError; whatever else is thrown fails the test. */
+/** Returns the result or the LockKeyError. Any other error fails the test. */
 function attempt<T>(run: () => T): T | LockKeyError {
   try {
     return run();
@@ -18,7 +18,7 @@ function attempt<T>(run: () => T): T | LockKeyError {
 }
 
 const throwing = (): never => {
-  throw new Error('thrown by the value');
+  throw new Error('Thrown by the value.');
 };
 
 const revoked = (): object => {
@@ -51,7 +51,7 @@ const hostileText = fc.constantFrom(
   'x'.repeat(1_000_000),
 );
 
-// As functions, because fast-check looks into the values that it is given, and some of these throw at that.
+// Factories, because fast-check inspects the values it generates, and some of these throw when inspected.
 const hostile: fc.Arbitrary<() => unknown> = fc.oneof(
   hostileText.map((text) => () => text),
   fc.string({ unit: 'binary' }).map((text) => () => text),
@@ -82,7 +82,7 @@ const hostile: fc.Arbitrary<() => unknown> = fc.oneof(
   ),
 );
 
-describe('KeyTemplate, fuzzed', () => {
+describe('KeyTemplate (fuzzed)', () => {
   const fragment = fc.constantFrom(
     ...['#{', '}', 'a', 'b', 'p0', 'args', 'this', 'ctx', 'request', 'class', '.id', '?.id', '[0]', "['x']", '[*]'],
     ...[
@@ -123,7 +123,7 @@ describe('KeyTemplate, fuzzed', () => {
     fc.tuple(noise, expression, noise).map((parts) => parts.join('')),
   );
 
-  it('parses any text or throws a LockKeyError, and what it parses evaluates or throws a LockKeyError', () => {
+  it('parses and evaluates any text or throws a LockKeyError', () => {
     let evaluated = 0;
     fc.assert(
       fc.property(source, hostile, hostile, fc.boolean(), (text, x, y, nested) => {
@@ -157,7 +157,7 @@ describe('KeyTemplate, fuzzed', () => {
     '#{ctx.id}',
   ].map((text) => KeyTemplate.parse(text, site));
 
-  it('makes well-formed keys without control characters out of any values, or throws a short LockKeyError', () => {
+  it('turns any values into well-formed keys without control characters, or throws a short LockKeyError', () => {
     fc.assert(
       fc.property(fc.constantFrom(...templates), hostile, hostile, fc.boolean(), (template, a, b, nested) => {
         const value = nested ? { id: a(), 0: a(), length: a() } : a();
@@ -174,8 +174,8 @@ describe('KeyTemplate, fuzzed', () => {
     );
   });
 
-  it('never makes the same key of different values', () => {
-    // Few characters, and those that mean something, so that values and literals run into each other wherever they can.
+  it('never creates the same key from different values', () => {
+    // Few characters, but significant ones, so that values and literals collide wherever they can.
     const characters = ['1', '-', ':', '%', '3', 'A'];
     const values = [...characters, ...characters.flatMap((first) => characters.map((second) => first + second))];
     const literal = fc.string({ unit: fc.constantFrom('-', ':', '%3A', '1', '.'), maxLength: 3 });
@@ -193,14 +193,14 @@ describe('KeyTemplate, fuzzed', () => {
     expect(parsed).toBeGreaterThan(0);
   });
 
-  it('makes the same key in two templates only of the same parts between : and /', () => {
+  it('two templates create the same key only from the same parts between : and /', () => {
     const literal = fc.constantFrom('', 'order', '1', 'a-b', 'x.', '@');
     const separator = fc.constantFrom(':', '/');
     const value = fc.oneof(
       fc.constantFrom('1', ':', '/', '%', '%3A', 'a:b', 'a/b', 'order', '#', '#{a}', '\n', 'é', '😀', 'ann@x.org'),
       fc.string({ unit: 'grapheme', minLength: 1, maxLength: 4 }),
     );
-    // A part is a literal, or a value that is bounded by separators.
+    // A part is a literal, or a value delimited by separators.
     const part = fc.oneof(
       literal.map((text) => ({ text, value: undefined as string | undefined })),
       value.map((text) => ({ text: '', value: text })),
@@ -229,7 +229,7 @@ describe('KeyTemplate, fuzzed', () => {
     );
   });
 
-  it('reaches nothing that a prototype brings along', () => {
+  it('cannot access inherited properties', () => {
     const inherited = [Object, Array, Function, String, Number, Date, Map, Promise, RegExp]
       .flatMap(({ prototype }) => Object.getOwnPropertyNames(prototype))
       .filter((name) => !['length', 'name', 'constructor', 'size', '__proto__', 'prototype'].includes(name))
@@ -255,14 +255,14 @@ describe('KeyTemplate, fuzzed', () => {
   });
 
   it.each<[string, string]>([
-    ['openings', '#{'.repeat(500_000)],
+    ['repeated openings', '#{'.repeat(500_000)],
     ['an endless path', `#{a${'.a'.repeat(500_000)}}`],
-    ['white space', `#{a${' '.repeat(1_000_000)}x`],
-    ['white space at the limit', `#{a${' '.repeat(4_000)}x}`],
-    ['dots behind white space at the limit', `#{a${' ?. '.repeat(1_000)}x}`],
-    ['an open string at the limit', `#{a ?? '${'x'.repeat(4_000)}}`],
+    ['whitespace', `#{a${' '.repeat(1_000_000)}x`],
+    ['whitespace at the limit', `#{a${' '.repeat(4_000)}x}`],
+    ['dots after whitespace at the limit', `#{a${' ?. '.repeat(1_000)}x}`],
+    ['an unterminated string at the limit', `#{a ?? '${'x'.repeat(4_000)}}`],
     ['brackets at the limit', `#{a${'['.repeat(4_000)}`],
-    ['as many expressions as fit', '#{a}:'.repeat(819)],
+    ['the maximum number of expressions', '#{a}:'.repeat(819)],
   ])('parses %s in bounded time', (_, text) => {
     const begin = performance.now();
     attempt(() => KeyTemplate.parse(text, site));

@@ -57,7 +57,7 @@ function errorOf(run: () => unknown): LockKeyError {
     expect(error).toBeInstanceOf(LockKeyError);
     return error as LockKeyError;
   }
-  throw new Error('Nothing was thrown');
+  throw new Error('Nothing was thrown.');
 }
 
 describe('KeyTemplate', () => {
@@ -113,13 +113,13 @@ describe('KeyTemplate', () => {
     expect(evaluate(source)).toEqual(expected);
   });
 
-  it('takes any list of arguments', () => {
+  it('accepts any array-like arguments', () => {
     const args: ArrayLike<unknown> = { length: 2, 0: { id: 1 }, 1: { id: 2 } };
     expect(evaluate('#{args[*].id}', { args })).toEqual(['1', '2']);
     expect(evaluate('#{order.id}', { args })).toBe('1');
   });
 
-  it('evaluates everything but the items once', () => {
+  it('evaluates everything except the items only once', () => {
     let reads = 0;
     const counted = {
       get id() {
@@ -130,18 +130,18 @@ describe('KeyTemplate', () => {
     expect(evaluate('#{order.id}:#{order.lines[*].id}:#{order.id}', { args: [counted] })).toEqual(['1:1:2', '1:2:2']);
   });
 
-  it('means the last of two parameters with one name, as JavaScript does', () => {
+  it('resolves a duplicate parameter name to the last one, as JavaScript does', () => {
     const template = parse('#{a}', ['a', 'a']);
     expect(template.evaluate({ self: undefined, args: [1, 2] })).toBe('2');
   });
 
-  it('goes by position where names cannot be known', () => {
+  it('resolves parameters by position if names are unknown', () => {
     expect(parse('#{p0.id}:#{args[1]}', null).evaluate(scope)).toBe('42:7');
     expect(parse('#{p1}', ['x', 'p1']).evaluate(scope)).toBe('7');
     expect(parse('#{class}', null).evaluate(scope)).toBe('OrderService');
   });
 
-  describe('says before any call', () => {
+  describe('before any call', () => {
     it.each<[string, Partial<KeyTemplate>]>([
       ['nightly', { usesRequest: false, usesParameters: false, contextNames: [], multiple: false }],
       ['#{class}.#{method}', { usesRequest: false, usesParameters: false, contextNames: [], multiple: false }],
@@ -153,12 +153,12 @@ describe('KeyTemplate', () => {
       ['#{ctx.a}:#{ctx.b}:#{ctx.a}', { usesRequest: false, usesParameters: false, contextNames: ['a', 'b'] }],
       ["#{ctx['a b']}", { contextNames: ['a b'] }],
       ['#{order.lines[*].id}', { multiple: true, usesParameters: true }],
-    ])('what %s needs', (source, expected) => {
+    ])('reports what %s needs', (source, expected) => {
       expect(parse(source)).toMatchObject(expected);
     });
   });
 
-  describe('refuses to parse', () => {
+  describe('parse() rejects', () => {
     it.each<[string, string]>([
       ['', 'must not be empty'],
       ['#{', "position 2: a '#{' is not closed"],
@@ -230,14 +230,14 @@ describe('KeyTemplate', () => {
       expect(error.message).toContain('OrderService.pay');
     });
 
-    it.each(['__proto__', 'prototype', 'constructor'])('%s, anywhere', (name) => {
+    it.each(['__proto__', 'prototype', 'constructor'])('%s anywhere', (name) => {
       const forms = [name, `#${name}`, `order.${name}`, `order?.${name}.x`, `order['${name}']`, `order?.["${name}"]`];
       for (const form of [...forms, `this.${name}`, `ctx.${name}`, `request.${name}`, `order.lines[*].${name}`]) {
         expect(errorOf(() => parse(`#{${form}}`)).message).toContain(`'${name}' is never read`);
       }
     });
 
-    it('a name with two meanings', () => {
+    it('an ambiguous name', () => {
       expect(errorOf(() => parse('#{request.id}', ['a', 'request'])).message).toContain('write p1 for the parameter');
       expect(errorOf(() => parse('#{method}', ['method'])).message).toContain('write p0');
       expect(errorOf(() => parse('#{p0}', ['x', 'p0'])).message).toContain('write p1');
@@ -245,29 +245,29 @@ describe('KeyTemplate', () => {
       expect(parse('nothing of it is used', ['class', 'request']).usesParameters).toBe(false);
     });
 
-    it('a name where there are none', () => {
+    it('an unknown name', () => {
       expect(errorOf(() => parse('#{order}', null)).message).toContain('names cannot be read');
       expect(errorOf(() => parse('#{order}', null)).message).toContain('use a position (#{p0} or #{args[0]})');
       expect(errorOf(() => parse('#{order}', [])).message).toContain('its parameters are: none');
     });
 
-    it('a rest parameter, and says how its items are written', () => {
+    it('a rest parameter, and shows how to write its items', () => {
       const { message } = errorOf(() => parse('#{ids}', ['tenant', '...ids']));
       expect(message).toContain("'ids' is a rest parameter: write #{args[1]} for its first item");
       expect(errorOf(() => parse('#{id}', ['...ids'])).message).toContain('its parameters are: ...ids');
     });
 
-    it('the name of a class without one', () => {
+    it('the name of an anonymous class', () => {
       const anonymous = { ...site, className: '' };
       expect(errorOf(() => KeyTemplate.parse('#{class}', anonymous)).message).toContain('is an empty string');
     });
 
-    it('a megabyte, with a short message', () => {
+    it('a megabyte of text, with a short message', () => {
       expect(errorOf(() => parse('#{'.repeat(500_000))).message.length).toBeLessThan(200);
     });
   });
 
-  describe('refuses to evaluate', () => {
+  describe('evaluate() rejects', () => {
     it.each<[string, string]>([
       ['#{order.missing}', '#{order.missing} in the lock key of OrderService.pay is undefined'],
       ['#{order.nothing}', 'is null'],
@@ -302,7 +302,7 @@ describe('KeyTemplate', () => {
     it.each<[string, Partial<KeyScope>]>([
       ['undefined', { request: undefined }],
       ['null', { request: null }],
-    ])('a request that is %s, whatever the default', (_, given) => {
+    ])('a request that is %s, regardless of the default', (_, given) => {
       const error = errorOf(() => evaluate('#{request?.id ?? "none"}', given));
       expect(error.message).toContain('OrderService.pay reads the request');
       expect(error.message).toMatch(/Nest 11 gateways.*need @UseInterceptors\(LockRequestInterceptor\)/);
@@ -315,11 +315,11 @@ describe('KeyTemplate', () => {
       ['#{order.note ?? "x"}', 'write ?: instead of ??'],
       ['#{p9}', "write #{p9 ?? 'none'}"],
       ['#{order.lines[*].product?.sku}', "write #{order.lines[*].product?.sku ?? 'none'}"],
-    ])('%s, and shows its default in the template', (source, remedy) => {
+    ])('%s, and suggests a default in the template', (source, remedy) => {
       expect(errorOf(() => evaluate(source)).message).toContain(remedy);
     });
 
-    it("a parameter that is left out, although the method's signature has a default", () => {
+    it("an omitted parameter, even if the method's signature has a default", () => {
       const { message } = errorOf(() => evaluate('#{line}', { args: [order] }));
       expect(message).toBe(
         "#{line} in the lock key of OrderService.pay is undefined. Make sure it is set, or write #{line ?? 'none'}. " +
@@ -328,7 +328,7 @@ describe('KeyTemplate', () => {
       expect(errorOf(() => evaluate('#{order.missing}')).message).not.toContain('signature');
     });
 
-    it('a context without resolvers', () => {
+    it('a context value without resolvers', () => {
       expect(errorOf(() => evaluate('#{ctx.region}', { context: undefined })).message).toContain('is undefined');
     });
 
@@ -338,7 +338,7 @@ describe('KeyTemplate', () => {
       ['#{args[*].broken}', { args: [order.customer] }],
       ['#{request.broken}', { request: order.customer }],
       ['#{ctx.id}', { context: () => order.customer.broken }],
-    ])('%s, which throws, and keeps the cause', (source, given) => {
+    ])('%s, which throws, and keeps the error as its cause', (source, given) => {
       const error = errorOf(() => evaluate(source, given));
       expect(error.cause).toEqual(new TypeError('no name'));
       expect(error.message).toContain(source.slice(2, -1));
@@ -346,7 +346,7 @@ describe('KeyTemplate', () => {
     });
   });
 
-  describe('warns of a constant key that names a parameter as another template language does', () => {
+  describe('the warning about a constant key that names a parameter in another template syntax', () => {
     it.each<[string, string]>([
       ['x:{line}', 'x:#{line}'],
       ['x:{ order.id }:{#line}', 'x:#{order.id}:#{line}'],
@@ -361,13 +361,13 @@ describe('KeyTemplate', () => {
       ['o:%s', 'o:#{order}'],
       ['o:%s/%s', 'o:#{order}/#{line}'],
       ['#{class}:{line}', '#{class}:#{line}'],
-    ])('%s', (source, meant) => {
+    ])('is returned for %s', (source, meant) => {
       expect(parse(source).warning).toBe(
         `Key template ${JSON.stringify(source)} of OrderService.pay is the same for all calls, although the method has parameters: write ${JSON.stringify(meant)} if each value needs its own lock.`,
       );
     });
 
-    it('by its position, where the parameter has no name of its own', () => {
+    it('names a parameter by position if it has no name of its own', () => {
       expect(parse('o:%s:%s:%s', [null, '...rest']).warning).toContain('write "o:#{p0}:#{p1}:%s"');
       expect(parse('o:%s:{id}', []).warning).toBeUndefined();
     });
@@ -385,10 +385,10 @@ describe('KeyTemplate', () => {
       'a:$',
       'c#',
       '<b>',
-    ])('but not of %s, which names none', (source) => expect(parse(source).warning).toBeUndefined());
+    ])('is not returned for %s, which names no parameter', (source) => expect(parse(source).warning).toBeUndefined());
 
     it.each(['#{order.id}:line', 'line:#{line}', '{order}:#{line}', "#{order.missing ?? '{line}'}"])(
-      'nor of %s, which is no constant',
+      'is not returned for %s, which is not constant',
       (source) => expect(parse(source).warning).toBeUndefined(),
     );
   });

@@ -42,7 +42,7 @@ describe('encodeKeyValue', () => {
     ['😀', '😀'],
     ['\u202eabc', '\u202eabc'],
     ["!~*'()", "!~*'()"],
-  ])('writes %j as %s', (value, expected) => {
+  ])('encodes %j as %s', (value, expected) => {
     expect(encode(value)).toBe(expected);
   });
 
@@ -64,29 +64,29 @@ describe('encodeKeyValue', () => {
     ['x'.repeat(4_097), 'The value is too long'],
     ['ä'.repeat(1_000_000), 'The value is too long'],
     [10n ** 5_000n, 'The value is too long'],
-  ])('refuses %p', (value, message) => {
+  ])('rejects %p', (value, message) => {
     expect(() => encode(value)).toThrow(LockKeyError);
     expect(() => encode(value)).toThrow(message);
   });
 
-  it('takes the Proxy of a Date for an object', () => {
+  it('treats a proxied Date as an object', () => {
     expect(() => encode(new Proxy(new Date(), {}))).toThrow('The value is an object');
   });
 
-  it('never shows the value itself', () => {
+  it('never includes the value in the error', () => {
     expect(() => encode('secret\ud800')).toThrow(/^(?!.*secret)/);
   });
 
-  it('knows the Date of another realm', () => {
+  it('recognizes a Date from another realm', () => {
     expect(encode(runInNewContext('new Date(0)'))).toBe('1970-01-01T00%3A00%3A00.000Z');
   });
 
-  it('runs no method that a Date brings along', () => {
+  it('calls no method overridden by a Date', () => {
     const date = Object.assign(new Date(0), { toISOString: () => 'forged', getTime: () => 1 });
     expect(encode(date)).toBe('1970-01-01T00%3A00%3A00.000Z');
   });
 
-  it('maps different texts to different parts of a key, without any separator in them', () => {
+  it('maps different texts to different key parts without separators', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary', minLength: 1 }), (text) => {
         expect(decodeURIComponent(encode(text))).toBe(text);
@@ -96,7 +96,7 @@ describe('encodeKeyValue', () => {
     );
   });
 
-  it('gives a text or a LockKeyError for anything at all', () => {
+  it('returns a text or throws a LockKeyError for any value', () => {
     fc.assert(
       fc.property(
         fc.anything({ withBigInt: true, withDate: true, withNullPrototype: true, withSparseArray: true }),
@@ -118,7 +118,7 @@ describe('separatesValues', () => {
   });
 
   it.each(['', '-', '_', '.', 'abc', '12', '%', '%3A', "!~*'()", ' ', '|', '@', '#', '{}', 'é', '\0'])(
-    'refuses %j',
+    'rejects %j',
     (literal) => {
       expect(separatesValues(literal)).toBe(false);
     },
@@ -145,44 +145,44 @@ Object.defineProperty(Derived.prototype, 'overridden', { value: () => 'method' }
 describe('readProperty', () => {
   it.each<[string, unknown, string | number, unknown]>([
     ['an own property', { id: 1 }, 'id', 1],
-    ['an own property without a prototype', Object.assign(Object.create(null), { id: 1 }), 'id', 1],
+    ['an own property of an object without a prototype', Object.assign(Object.create(null), { id: 1 }), 'id', 1],
     ['an own getter', Object.defineProperty({}, 'id', { get: () => 1 }), 'id', 1],
-    ['a hidden own property', Object.defineProperty({}, 'id', { value: 1 }), 'id', 1],
+    ['a non-enumerable own property', Object.defineProperty({}, 'id', { value: 1 }), 'id', 1],
     ['an index', ['a', 'b'], 1, 'b'],
     ['an index as a name', ['a', 'b'], '1', 'b'],
     ['the length of an array', ['a', 'b'], 'length', 2],
     ['the length of a string', 'abc', 'length', 3],
     ['a character of a string', 'abc', 1, 'b'],
-    ['a getter of a class', new Base(), 'computed', 'getter'],
-    ['a getter of a base class', new Derived(), 'computed', 'getter'],
-    ['a getter of the platform', new URL('http://x.org/'), 'hostname', 'x.org'],
-    ['a getter with this', new Map([[1, 1]]), 'size', 1],
+    ['a class getter', new Base(), 'computed', 'getter'],
+    ['a base class getter', new Derived(), 'computed', 'getter'],
+    ['a platform getter', new URL('http://x.org/'), 'hostname', 'x.org'],
+    ['a getter that uses `this`', new Map([[1, 1]]), 'size', 1],
   ])('reads %s', (_, holder, name, expected) => {
     expect(readProperty(holder, name)).toBe(expected);
   });
 
   it.each<[string, unknown, string | number]>([
-    ['nothing of undefined', undefined, 'id'],
-    ['nothing of null', null, 'id'],
-    ['nothing of a number', 42, 'toFixed'],
-    ['nothing of a symbol', Symbol('x'), 'description'],
-    ['nothing of a function', Object.assign(() => 1, { id: 1 }), 'id'],
-    ['nothing of a class', Base, 'name'],
-    ['no method', new Base(), 'method'],
-    ['no setter', new Base(), 'writable'],
-    ['no getter behind a method of the same name', new Derived(), 'overridden'],
-    ['no method of an array', [], 'map'],
-    ['no method of a string', 'abc', 'trim'],
-    ['no inherited constant', Object.create({ id: 1 }), 'id'],
-    ['no method of Object.prototype', {}, 'toString'],
-    ['not the way to Object.prototype', {}, '__proto__'],
-    ['not the way to it in another realm', runInNewContext('({})'), '__proto__'],
-    ['not the class', new Base(), 'constructor'],
-  ])('reads %s', (_, holder, name) => {
+    ['a property of undefined', undefined, 'id'],
+    ['a property of null', null, 'id'],
+    ['a property of a number', 42, 'toFixed'],
+    ['a property of a symbol', Symbol('x'), 'description'],
+    ['a property of a function', Object.assign(() => 1, { id: 1 }), 'id'],
+    ['a property of a class', Base, 'name'],
+    ['a method', new Base(), 'method'],
+    ['a setter', new Base(), 'writable'],
+    ['a getter hidden by a method with the same name', new Derived(), 'overridden'],
+    ['an array method', [], 'map'],
+    ['a string method', 'abc', 'trim'],
+    ['an inherited constant', Object.create({ id: 1 }), 'id'],
+    ['a method of Object.prototype', {}, 'toString'],
+    ['the reference to Object.prototype', {}, '__proto__'],
+    ["the reference to another realm's Object.prototype", runInNewContext('({})'), '__proto__'],
+    ['the constructor', new Base(), 'constructor'],
+  ])('does not read %s', (_, holder, name) => {
     expect(readProperty(holder, name)).toBeUndefined();
   });
 
-  it('reads nothing of a polluted Object.prototype', () => {
+  it('does not read a polluted Object.prototype', () => {
     Object.defineProperty(Object.prototype, 'polluted', { configurable: true, get: () => 'yes' });
     try {
       expect(({} as Record<string, unknown>)['polluted']).toBe('yes');
@@ -194,7 +194,7 @@ describe('readProperty', () => {
     }
   });
 
-  it('ends where a chain of prototypes has no end', () => {
+  it('stops on an endless prototype chain', () => {
     const endless: object = new Proxy({}, { getPrototypeOf: () => endless });
     expect(readProperty(endless, 'id')).toBeUndefined();
   });
@@ -206,18 +206,18 @@ describe('readItems', () => {
     expect(readItems([], 2)).toEqual([]);
   });
 
-  it('finds holes to be undefined, whatever Array.prototype says', () => {
+  it('reads holes as undefined, even if Array.prototype is polluted', () => {
     expect(readItems(Array(1), 2)).toEqual([undefined]);
   });
 
   it.each([[undefined], [null], ['abc'], [{ length: 1, 0: 'a' }], [new Set([1])], [42]])(
-    'takes %p for no list',
+    'treats %p as not a list',
     (value) => {
       expect(readItems(value, 2)).toBeUndefined();
     },
   );
 
-  it('runs no iterator and no method of the list', () => {
+  it('calls no iterator and no method of the list', () => {
     class Forged extends Array<string> {
       override [Symbol.iterator](): never {
         throw new Error('iterated');

@@ -6,11 +6,11 @@ import { type LockKey, normalizeKeys } from '../../lib/key/lock-key.js';
 import { missingValueIn } from '../../lib/key/missing-value.js';
 
 describe('normalizeKeys', () => {
-  it('takes one key as it is', () => {
+  it('wraps a single key', () => {
     expect(normalizeKeys('order:42')).toEqual(['order:42']);
   });
 
-  it('sorts by UTF-16 code units and takes each key once', () => {
+  it('sorts by UTF-16 code units and removes duplicates', () => {
     expect(normalizeKeys(['b', 'a', 'B', 'b', '\ufffd', '😀', 'é', '10', '9'])).toEqual([
       '10',
       '9',
@@ -23,13 +23,13 @@ describe('normalizeKeys', () => {
     ]);
   });
 
-  it('leaves the list of the caller alone', () => {
+  it("does not modify the caller's list", () => {
     const keys = Object.freeze(['b', 'a']);
     expect(normalizeKeys(keys)).toEqual(['a', 'b']);
     expect(keys).toEqual(['b', 'a']);
   });
 
-  it('takes 100 keys of 4,096 bytes', () => {
+  it('accepts 100 keys of 4,096 bytes', () => {
     const keys = Array.from({ length: 100 }, (_, index) => `${'x'.repeat(4_093)}${index + 100}`);
     expect(normalizeKeys(keys)).toHaveLength(100);
     expect(normalizeKeys('ä'.repeat(2_048))).toHaveLength(1);
@@ -48,14 +48,14 @@ describe('normalizeKeys', () => {
     ['a hole in a list', Array(2), 'got undefined'],
     ['a key of 4,097 bytes', 'x'.repeat(4_097), 'longer than 4096 bytes'],
     ['a key of 4,098 bytes in UTF-8', 'ä'.repeat(2_049), 'longer than 4096 bytes'],
-    ['half of a surrogate pair', 'a\ud800', 'not well-formed'],
-    ['half of a surrogate pair in a list', ['a', '\udc00b'], 'not well-formed'],
-  ])('refuses %s', (_, key, message) => {
+    ['a lone surrogate', 'a\ud800', 'not well-formed'],
+    ['a lone surrogate in a list', ['a', '\udc00b'], 'not well-formed'],
+  ])('rejects %s', (_, key, message) => {
     expect(() => normalizeKeys(key as LockKey)).toThrow(LockKeyError);
     expect(() => normalizeKeys(key as LockKey)).toThrow(message);
   });
 
-  it('shows only the beginning of a key of megabytes, on one line', () => {
+  it('shows only the start of a very long key, on one line', () => {
     const key = `start\r\n${'x'.repeat(2_000_000)}`;
     let message = '';
     try {
@@ -68,7 +68,7 @@ describe('normalizeKeys', () => {
     expect(message.length).toBeLessThan(250);
   });
 
-  it('gives a sorted list of what was asked for, or a LockKeyError', () => {
+  it('returns a sorted list of the given keys, or throws a LockKeyError', () => {
     fc.assert(
       fc.property(fc.array(fc.string({ unit: 'binary', minLength: 1 }), { minLength: 1, maxLength: 100 }), (keys) => {
         const normal = normalizeKeys(keys);
@@ -88,27 +88,27 @@ describe('normalizeKeys', () => {
   });
 });
 
-it('refuses a template, which only decorators understand', () => {
+it('normalizeKeys() rejects a template, which only decorators evaluate', () => {
   expect(() => normalizeKeys('order:#{order.id}')).toThrow('in code, write lockKey`order:${order.id}`');
   expect(normalizeKeys('order:#1')).toEqual(['order:#1']);
 });
 
 describe('lockKey', () => {
-  it('writes a key with its values encoded', () => {
+  it('encodes the values of a key', () => {
     expect(lockKey`order:${42}:${'a:b'}`).toBe('order:42:a%3Ab');
     expect(lockKey`${'id'}`).toBe('id');
     expect(lockKey`nightly`).toBe('nightly');
     expect(lockKey`${1n}/${true}/${new Date(0)}.lock`).toBe('1/true/1970-01-01T00%3A00%3A00.000Z.lock');
   });
 
-  it('refuses what cannot stand in a key, naming the value', () => {
+  it('rejects a value that cannot be part of a key, and names it', () => {
     const id = undefined as unknown as string;
     const write = (): string => lockKey`order:${42}:${id}`;
     expect(write).toThrow(LockKeyError);
     expect(write).toThrow('Value 2 of the lock key "order:${…}:${…}" is undefined');
   });
 
-  it('refuses two values without a separator, every time', () => {
+  it('rejects adjacent values without a separator every time', () => {
     const write = (): string => lockKey`order:${'x'}/${1}-${23}`;
     for (let time = 0; time < 2; time++) {
       expect(write).toThrow(LockKeyError);
@@ -117,11 +117,11 @@ describe('lockKey', () => {
     expect(() => lockKey`${1}${23}`).toThrow(LockKeyError);
   });
 
-  it('refuses an empty key', () => {
+  it('rejects an empty key', () => {
     expect(() => lockKey``).toThrow(LockKeyError);
   });
 
-  it('never writes the same key for different values', () => {
+  it('never creates the same key from different values', () => {
     const value = fc.string({ unit: fc.constantFrom('1', '-', ':', '%', '3', 'A', '.'), minLength: 1, maxLength: 3 });
     fc.assert(
       fc.property(value, value, value, value, (a, b, c, d) => {
@@ -133,13 +133,13 @@ describe('lockKey', () => {
   });
 });
 
-describe('one key, written in three ways', () => {
+describe('a key written in three ways', () => {
   const site = { method: 'Users.run', className: 'Users', methodName: 'run', parameters: ['value'] };
   const inTemplate = (value: unknown) =>
     KeyTemplate.parse('user:#{value}:x', site).evaluate({ self: undefined, args: [value] });
 
   it.each(['ann@x.org', 'f47ac10b-58cc-4372-a567-0e02b2c3d479', 'é', 'a b', '😀', 42, -7, true, 10n])(
-    'is the same in a template, with lockKey and as plain text: %p',
+    'is the same in a template, with lockKey, and as plain text: %p',
     (value) => {
       expect(inTemplate(value)).toBe(`user:${value}:x`);
       expect(lockKey`user:${value}:x`).toBe(`user:${value}:x`);
@@ -147,14 +147,14 @@ describe('one key, written in three ways', () => {
   );
 
   it.each(['https://x.org/a', 'urn:isbn:1', '2001:db8::1', '100%', 'a\nb', new Date(0), '#{id}'])(
-    'is the same in a template and with lockKey, and no plain text can pretend to be it: %p',
+    'is the same in a template and with lockKey, and cannot be forged by plain text: %p',
     (value) => {
       expect(inTemplate(value)).toBe(lockKey`user:${value}:x`);
       expect(inTemplate(value)).not.toBe(`user:${String(value)}:x`);
     },
   );
 
-  it('is refused where a value is undefined, which plain text does not notice', () => {
+  it('is rejected if a value is undefined, unlike plain text', () => {
     const missing = undefined as unknown as string;
     expect(() => inTemplate(missing)).toThrow(LockKeyError);
     expect(() => lockKey`user:${missing}:x`).toThrow(LockKeyError);
@@ -173,19 +173,19 @@ it.each([
   [`report:${text(new Date(NaN))}`, 'Invalid Date'],
   ['undefined', 'undefined'],
   [`a:${text(undefined)}:${text(null)}`, 'undefined'],
-])('%s has the text of a missing value', (key, segment) => {
+])('missingValueIn() finds the missing value in %s', (key, segment) => {
   expect(missingValueIn(key)).toEqual({ key, segment });
   expect(missingValueIn(['order:1', key])).toEqual({ key, segment });
 });
 
 it.each(['order:42', 'undefined-behavior', 'slug:null-object', 'user:Null', 'user:nan', 'a:nullable', 'x[object]', ''])(
-  '"%s" has none',
+  'missingValueIn() finds nothing in "%s"',
   (key) => {
     expect(missingValueIn(key)).toBeUndefined();
     expect(missingValueIn([key])).toBeUndefined();
   },
 );
 
-it('what is no key has none', () => {
+it('missingValueIn() finds nothing in a value that is not a key', () => {
   for (const key of [undefined, null, 7, {}, [undefined, 7]]) expect(missingValueIn(key as never)).toBeUndefined();
 });

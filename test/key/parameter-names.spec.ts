@@ -83,14 +83,14 @@ describe('parameterNamesOf', () => {
     ['usesPrivate', ['order']],
     ['usesSuper', ['order']],
     ['usesMeta', ['order']],
-  ])('reads the names of %p', (name, expected) => {
+  ])('reads the parameter names of %p', (name, expected) => {
     const method = methods[name]!;
     expect(parameterNamesOf(method)).toEqual(expected);
     expect(parameterNamesOf(method, Service)).toEqual(expected);
     expect(parameterNamesOf(method, Service, name)).toEqual(expected);
   });
 
-  it('reads functions that are no methods', () => {
+  it('reads functions that are not methods', () => {
     expect(parameterNamesOf((a: unknown, b = 1) => [a, b])).toEqual(['a', 'b']);
     expect(parameterNamesOf(async (a: unknown) => await a)).toEqual(['a']);
     expect(
@@ -102,7 +102,7 @@ describe('parameterNamesOf', () => {
     expect(parameterNamesOf(Service.plain)).toEqual(['other']);
   });
 
-  describe('behind a wrapper', () => {
+  describe('with a wrapper', () => {
     const wrap = (fn: (...args: never[]) => unknown): Record<string, (...args: never[]) => unknown> => ({
       'a Proxy': new Proxy(fn, {}),
       'stacked Proxies': new Proxy(new Proxy(fn, {}), { apply: () => undefined }),
@@ -116,7 +116,7 @@ describe('parameterNamesOf', () => {
           return fn(...args);
         },
       }.value,
-      'a function with names of its own': function (a: never, b: never) {
+      'a function with its own parameter names': function (a: never, b: never) {
         return fn(a, b);
       },
     });
@@ -125,7 +125,7 @@ describe('parameterNamesOf', () => {
       expect(parameterNamesOf(wrapper, Service, 'plain')).toEqual(['order', 'line']);
     });
 
-    it('knows the method by the name of a Proxy', () => {
+    it('finds the method by the name of a Proxy', () => {
       expect(parameterNamesOf(new Proxy(methods['asynchronous']!, {}), Service)).toEqual(['order']);
     });
 
@@ -144,17 +144,17 @@ describe('parameterNamesOf', () => {
       expect(parameterNamesOf(wrappers['a Proxy']!, Service, 'computed')).toBeNull();
       expect(parameterNamesOf(wrappers['a Proxy']!, new Proxy(Service, {}), 'plain')).toBeNull();
       expect(parameterNamesOf(wrappers['a function with ...args']!, Service, symbol)).toEqual(['...args']);
-      expect(parameterNamesOf(wrappers['a function with names of its own']!)).toEqual(['a', 'b']);
+      expect(parameterNamesOf(wrappers['a function with its own parameter names']!)).toEqual(['a', 'b']);
       expect(parameterNamesOf(Math.max)).toBeNull();
       expect(parameterNamesOf(Service)).toBeNull();
     });
 
-    it('takes the last of two methods with one name, as the class does', () => {
+    it('uses the last of two methods with the same name, as the class does', () => {
       const twice = runInThisContext('(class { pay(a) {} pay(b) {} static pay(c) {} })') as new () => never;
       expect(parameterNamesOf(Math.max, twice, 'pay')).toEqual(['b']);
     });
 
-    it('looks into a class of the days before class', () => {
+    it('reads pre-ES2015 classes', () => {
       const OldService = runInThisContext('(function OldService() {})') as new () => never;
       const pay = runInThisContext('(function (order) { return order; })') as (...args: never[]) => unknown;
       expect(parameterNamesOf(pay, OldService, 'pay')).toEqual(['order']);

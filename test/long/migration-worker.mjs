@@ -1,5 +1,6 @@
-// One instance of an application that moves from another package to this one. It locks as its generation does: `old`, `both` or
-// `new`. Inside, it counts itself in Redis, so that two instances inside at a time are seen.
+// An instance of an application that migrates from another package to this one. It locks like its generation: `old`,
+// `both`, or `new`. While it holds the lock, it increments a counter in Redis, which reveals two instances inside at a
+// time.
 import 'reflect-metadata';
 import { randomInt } from 'node:crypto';
 import { join } from 'node:path';
@@ -12,7 +13,7 @@ import { decorateMethod } from '../../bench/behavior/nest.mjs';
 import { peers } from '../../bench/peers/behavior.mjs';
 
 const LEASE = 10_000;
-// Waits until it is served, and asks often.
+// Wait indefinitely and poll often.
 const PATIENT = {
   murlock: { wait: 10, maxAttempts: 1_000 },
   'nestjs-redlock-universal': { retryDelay: 10, retryAttempts: 1_000 },
@@ -38,7 +39,7 @@ async function inside() {
   await redis.incr(`visits:${generation}`);
 }
 
-/** The method of a service, with this package's decorator above the other one. */
+/** A service method with this package's decorator above the other one's. */
 async function decorated() {
   class Orders {
     async pay(_id) {
@@ -54,7 +55,7 @@ async function decorated() {
   return () => app.get(Orders).pay('1');
 }
 
-/** A function under the lock of this package, and in it under the other one. */
+/** A function under this package's lock, and inside it under the other one's. */
 async function wrapped() {
   const old = await peer.open({ url, connect, wait: 60_000, options: PATIENT[rival] });
   const underOld = isOld ? () => old.run('order:1', LEASE, inside) : inside;

@@ -16,7 +16,7 @@ import { withIntervals } from '../failover/fleet-rig.js';
 let redis: RedisServer;
 let admin: Redis;
 let mariadb: SqlBackend;
-// Those to Redis.
+// The proxies to Redis.
 const wires = new Map<LockProvider, TcpProxy>();
 
 beforeAll(async () => {
@@ -34,7 +34,7 @@ interface Members extends Record<string, LockProvider> {
   mariadb: TypeOrmVersionLockProvider;
 }
 
-/** What the kit needs of a provider that is built on a Redis and a MariaDB, with wires of their own. */
+/** Returns the harness of a composite of Redis and MariaDB, each behind its own proxies. */
 function severalServersHarness(
   terms: Pick<ProviderHarness, 'capabilities' | 'lease' | 'bounds' | 'records'>,
   compose: () => LockProvider,
@@ -70,7 +70,7 @@ function severalServersHarness(
       const keys = await admin.keys(`${namespace}:*`);
       const rows = await leaseRows(mariadb.admin, namespace);
       return (
-        // Names of instances are meant to stay for a day.
+        // Instance names are kept for a day.
         keys.filter((key) => !/:\{\d+\}(seen|instance:[0-9a-f]{12})?$/.test(key) && !isProbe(key)).length +
         rows.filter(({ holder, name }) => holder !== null && !isProbe(name)).length
       );
@@ -89,15 +89,15 @@ const common: LockCapabilities = {
 const members = ['redis', 'mariadb'];
 
 describeLockProvider(
-  'combined, all of Redis and MariaDB',
+  'combined on Redis and MariaDB',
   severalServersHarness({ capabilities: common, lease: 2_000 }, () => new CombinedLockProvider({ providers: members })),
 );
 
-// A new process waits for a window before it grants, so each case takes at least that long.
+// A new process waits for one window before it grants, so each case takes at least that long.
 const WINDOW = 5_000;
 
 describeLockProvider(
-  'failover on Redis with MariaDB behind it',
+  'failover from Redis to MariaDB',
   severalServersHarness(
     {
       capabilities: {
@@ -106,10 +106,11 @@ describeLockProvider(
       },
       records: true,
       lease: WINDOW,
-      // A member keeps the lock of a process that died for two windows.
+      // A member keeps a dead process's lock for two windows.
       bounds: { expiry: WINDOW, takeOver: WINDOW + 1_500 },
     },
-    // A case that cuts both off expects them back, not a switch: a provider that fails for less than half an hour is not down.
+    // A case that cuts off both members expects recovery, not a switch. A provider that fails for less than half an
+    // hour isn't considered down.
     () =>
       withIntervals(new FailoverLockProvider({ providers: members, casStore: 'mariadb', window: WINDOW }), {
         probeInterval: 3_600_000,

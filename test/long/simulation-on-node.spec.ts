@@ -6,15 +6,15 @@ import { installedNode } from '../../scripts/installed-node.mjs';
 const run = promisify(execFile);
 const SIMULATE = join(import.meta.dirname, '../world/simulate.mjs');
 
-/** What has happened in the runs of some seeds, as hashes. */
+/** Returns the runs of some seeds as hashes. */
 async function traces(node: string): Promise<string[]> {
   const { stdout } = await run(node, [SIMULATE, '--seed', '1', '--seeds', '12', '--hash']);
   return stdout.match(/^seed .*$/gm) ?? [];
 }
 
-// A seed that fails in CI must fail on the machine of whoever repeats it.
+// A seed that fails in CI must also fail when a developer repeats it.
 it.each(['22', '24'])(
-  'a seed does the same on Node.js %s as here',
+  'a seed produces the same run on Node.js %s',
   async (version) => {
     const here = await traces(process.execPath);
     expect(here).toHaveLength(12);

@@ -1,4 +1,4 @@
-// Servers of other Debian suites than this machine's, unpacked into a folder: nothing is installed.
+// Unpacks servers from other Debian suites into a folder, without installing anything.
 import { execFile } from 'node:child_process';
 import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { existsSync } from 'node:fs';
@@ -7,15 +7,16 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 
 const run = promisify(execFile);
-// Java is this machine's own, and translations are not needed.
+// Java comes from this machine, and translations aren't needed.
 const LEFT_OUT = /-locale|^openjdk-|^default-jre/;
 
-/** The archive cannot be used here. */
+/** The archive can't be used on this machine. */
 export class ArchiveError extends Error {}
 
 /**
- * Unpacks packages of a suite, with all that they depend on, into `root`, and lets these programs of theirs (paths below `root`, * for one
- * folder) run here. What was unpacked before for the same packages is kept, unless `isCurrent` denies it.
+ * Unpacks a suite's packages and their dependencies into `root`, and makes these programs (paths relative to `root`,
+ * where * matches within one folder name) runnable on this machine. Keeps what was unpacked earlier for the same
+ * packages, unless `isCurrent` returns false.
  */
 export async function unpacked(root, { suite, packages, programs }, isCurrent) {
   const note = join(root, '.unpacked');
@@ -51,7 +52,7 @@ async function download(root, suite, packages) {
       'Dir::Etc::sourcelist': '/dev/null',
       'Dir::Etc::sourceparts': lists,
       'Dir::State::lists': join(apt, 'lists'),
-      // As if nothing were installed: so what they depend on comes too, the C library among it.
+      // Pretend nothing is installed, so that all dependencies, including the C library, are downloaded.
       'Dir::State::status': join(apt, 'status'),
       'Dir::Cache': cache,
       'APT::Sandbox::User': 'root',
@@ -70,14 +71,14 @@ async function download(root, suite, packages) {
 async function archiveOfThisMachine() {
   const targets = await aptGet(['indextargets', '--format', '$(REPO_URI)']);
   const [archive] = targets.split('\n').filter((uri) => uri !== '' && !uri.includes('security'));
-  if (archive === undefined) throw new ArchiveError('apt names no archive of Debian on this machine.');
+  if (archive === undefined) throw new ArchiveError('apt has no Debian archive configured on this machine.');
   return archive;
 }
 
 async function aptGet(args) {
   try {
     const { stdout, stderr } = await run('apt-get', args, { maxBuffer: 2 ** 26 });
-    // It only warns of an archive that does not answer.
+    // apt only warns about an archive that doesn't respond.
     if (stderr.includes('Failed to fetch')) throw new Error(stderr);
     return stdout;
   } catch (cause) {
@@ -86,10 +87,11 @@ async function aptGet(args) {
   }
 }
 
-/** A program of another suite needs that suite's own loader and C library. */
+/** Wraps a program, because it needs its own suite's loader and C library. */
 async function wrap(root, program, { loader, folders, takesName }) {
   const path = join(root, program);
-  // Beside the wrapper, under another name: a server looks for others in its own folder, and finds their wrappers there.
+  // The program stays next to its wrapper under another name: a server looks for others in its own folder, and finds
+  // their wrappers.
   await rename(path, `${path}.program`);
   const name = takesName ? ` --argv0 '${path}'` : '';
   await writeFile(
@@ -103,7 +105,7 @@ async function systemOf(root) {
   const places = ['lib/*-linux-gnu', 'usr/lib/*-linux-gnu', 'usr/lib/mysql/private'];
   const folders = (await Promise.all(places.map((place) => matching(root, place)))).flat();
   for (const folder of folders) {
-    // Up to Debian 11 the loader has the name of its version, and the other one is an absolute link.
+    // Up to Debian 11, the loader's file name contains its version, and the other name is an absolute link.
     const names = await readdir(join(root, folder));
     const name =
       names.find((each) => /^ld-2\.\d+\.so$/.test(each)) ?? names.find((each) => /^ld-linux.*\.so\.\d$/.test(each));
@@ -115,7 +117,7 @@ async function systemOf(root) {
   throw new Error(`${root} has no loader.`);
 }
 
-/** The paths below `root` that this one with `*` names. */
+/** Returns the paths relative to `root` that match this pattern with `*`. */
 async function matching(root, pattern) {
   let found = [''];
   for (const part of pattern.split('/')) {

@@ -1,5 +1,5 @@
-// Keeps the newest result of each row in results.json, and draws them into docs/servers.md and the README. Nobody edits the text between
-// their markers.
+// Keeps the newest result of each row in results.json, and writes them to docs/servers.md and the README. Don't edit
+// the text between their markers.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { compact, drawPage, markdownTable } from '../../bench/markdown.mjs';
@@ -8,13 +8,13 @@ import { ROWS } from './rows.mjs';
 
 const FILE = join(import.meta.dirname, 'results.json');
 
-/** In the order of the rows. */
+/** Returns the kept results in the order of the rows. */
 function keptResults() {
   const kept = existsSync(FILE) ? JSON.parse(readFileSync(FILE, 'utf8')) : [];
   return ROWS.flatMap(({ name }) => kept.find((result) => result.row === name) ?? []);
 }
 
-/** Keeps a result in place of an earlier one, and answers it. */
+/** Replaces an earlier result of the row, and returns the new one. */
 export function keep(result) {
   const others = keptResults().filter(({ row }) => row !== result.row);
   writeFileSync(FILE, `${JSON.stringify([...others, result], null, 2)}\n`);
@@ -32,12 +32,12 @@ export function tableOf(results) {
   );
 }
 
-/** How many tests were not run; the reasons stand below the table. */
+/** Counts the tests that didn't run. The reasons are listed below the table. */
 function skippedOf({ skipped }) {
   return Object.values(skipped).reduce((total, count) => total + count, 0);
 }
 
-/** The generated parts of each page, by the names of their markers. */
+/** Returns the generated parts of each page by marker. */
 export function partsOfPages() {
   const results = keptResults();
   return {
@@ -54,7 +54,7 @@ export function drawPages() {
   for (const [page, parts] of Object.entries(partsOfPages())) drawPage(page, parts);
 }
 
-/** Each reason for which tests were not run, and where. */
+/** Lists the reasons why tests didn't run, and where. */
 function reasonsOf(results) {
   const places = new Map();
   for (const { server, version, skipped = {} } of results) {
@@ -80,7 +80,7 @@ function summaryOf(results) {
   return `Tested on ${listed(servers)}: [which tests, and which servers are refused](docs/servers.md).`;
 }
 
-/** 8.0.2 is 8.0, 18.6 of Postgres is 18, as they are named; memcached keeps all three. */
+/** Shortens versions to their usual form: 8.0.2 to 8.0, Postgres 18.6 to 18. memcached keeps all three parts. */
 function shortened(server, version) {
   const parts = { Postgres: 1, 'Node.js': 1, memcached: 3 }[server] ?? 2;
   return version.split('.').slice(0, parts).join('.');

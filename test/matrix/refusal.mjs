@@ -1,4 +1,4 @@
-// Boots a provider on a server that is too old: prints the sentence of its refusal, or fails. LOCK_TEST_ROOT has the server.
+// Boots a provider on a server from LOCK_TEST_ROOT that is too old. Prints the error's sentence, or fails if it boots.
 import { DataSource } from 'typeorm';
 import { LockConfigError, LockManager } from '../../dist/esm/index.js';
 import { MemcachedLockProvider } from '../../dist/esm/memcached.js';
@@ -29,5 +29,5 @@ const locks = new LockManager({ providers: { locks: provider } });
 const outcome = await locks.start().catch((error) => error);
 await locks.stop();
 await server.stop();
-if (!(outcome instanceof LockConfigError)) throw new Error('It was not refused.', { cause: outcome });
+if (!(outcome instanceof LockConfigError)) throw new Error('The server was not refused.', { cause: outcome });
 console.log(/\S+ [\d.]+ is too old[^.]*(\.\d[^.]*)*\./.exec(outcome.message)[0]);

@@ -1,4 +1,4 @@
-// The servers and runtimes that `npm run test:servers` runs the tests on, each from the suite of Debian that has it.
+// The servers and runtimes that `npm run test:servers` tests, each with the Debian suite that contains it.
 import { execFile } from 'node:child_process';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -8,9 +8,12 @@ import { unpacked } from './debian.mjs';
 
 const run = promisify(execFile);
 
-// What several providers share. It also runs on the other servers, as they are installed.
+// Tests shared by several providers. They also run with the other servers as installed.
 const SHARED = 'test/providers/';
-/** What is the same for all versions of a server: what is unpacked, which tests run, which of these are of another server. */
+/**
+ * Settings shared by all versions of a server: the packages to unpack, the specs to run, and the tests to skip because
+ * they use another server.
+ */
 const REDIS = {
   specs: ['test/redis/', 'test/redlock/', 'test/contract/redis', 'test/contract/redlock', SHARED],
   topologies: 'one server, Sentinel, Cluster, Redlock',
@@ -55,8 +58,8 @@ const SERVERS = {
 };
 
 /**
- * @param refused the provider whose boot must fail on it
- * @param leftOut tests that cannot run on it, by their names, and why
+ * @param refused The provider that must fail to boot.
+ * @param leftOut Name patterns of tests that can't run on this server, with the reason.
  */
 const row = (server, version, suite, { refused, leftOut } = {}) => ({
   server,
@@ -105,7 +108,8 @@ export const ROWS = [
         reason: 'demanding SASL needs ZooKeeper 3.6',
       },
       {
-        // A follower of 3.4 that was cut off from its leader is not back after a minute, so what these tests start on it meets no quorum.
+        // On 3.4, a follower that was partitioned from its leader isn't back after a minute, so what these tests start
+        // on it has no quorum.
         tests:
           /^three servers, of which some fall silent (holders on a follower|limited holders|the compare-and-set|so has one)/i,
         reason: 'a follower of 3.4 that was cut off does not join its leader again within a minute',
@@ -124,18 +128,21 @@ export const ROWS = [
 
 const CACHE = join(root, '.cache/servers');
 
-/** The folder of a server with its whole version, for LOCK_TEST_ROOT. It is unpacked there unless it is there in the version of its row. */
+/**
+ * Returns a server's folder for LOCK_TEST_ROOT, and its full version. Unpacks the server unless the row's version is
+ * already there.
+ */
 export async function rootOf(row) {
   const folder = join(CACHE, row.name);
   const isOfRow = (version) => `${version}.`.startsWith(`${row.version}.`);
   await unpacked(folder, row, async () => isOfRow(await versionIn(folder, row)));
   const version = await versionIn(folder, row);
-  // sid moves.
+  // Packages in sid change.
   if (!isOfRow(version)) console.log(`${row.suite} has ${row.server} ${version} now, no longer ${row.version}.`);
   return { folder, version };
 }
 
-/** The whole version of a server that is unpacked in `root`. */
+/** Returns the full version of the server unpacked in `root`. */
 async function versionIn(root, { server, programs }) {
   if (server === 'ZooKeeper') {
     const jars = await readdir(join(root, 'usr/share/java'));
@@ -144,7 +151,7 @@ async function versionIn(root, { server, programs }) {
   const [folder, name] = [programs[0].slice(0, programs[0].lastIndexOf('/')), programs[0].split('/').at(-1)];
   const path = folder.includes('*') ? await newest(root, folder) : folder;
   const { stdout } = await run(join(root, path, name), ['--version']);
-  // Not a number in the path by which the program names itself.
+  // Skips numbers in the path that the program prints.
   return /(?:v=|\s)(\d+(?:\.\d+)+)/.exec(stdout)[1];
 }
 

@@ -22,7 +22,7 @@ versions of Node.js. Debian's archive has the servers; they are unpacked into .c
         ${ROWS.map(({ name }) => name).join(', ')}`;
 
 const run = promisify(execFile);
-// They wait more than they compute.
+// The tests mostly wait.
 const WORKERS = 3;
 
 const { positionals: names } = commandLine(USAGE, { options: {}, allowPositionals: true });
@@ -30,7 +30,7 @@ const unknown = names.filter((name) => !ROWS.some((row) => row.name === name));
 if (unknown.length > 0) refuse(`There is no row ${unknown.join(', ')}.\n\n${USAGE}`);
 
 ensureInstalled();
-// What the tests of one server need beside it: a compiler, Java, servers of other kinds.
+// A server's tests also need a compiler, Java, and servers of other kinds.
 ensureServers();
 ensureBuilt();
 const results = [];
@@ -48,7 +48,7 @@ try {
   }
 } catch (error) {
   if (!(error instanceof ArchiveError)) throw error;
-  console.error(`${error.message}\nThe rows that are left were not run.`);
+  console.error(`${error.message}\nThe remaining rows were not run.`);
   process.exitCode = 1;
 }
 console.log(`\n${tableOf(results)}`);
@@ -77,7 +77,7 @@ async function onNode(row) {
   return { row: row.name, server: row.server, version, ...(await tests(row, { node: file })) };
 }
 
-/** One run for each row: servers of one version cannot use the data folders that those of another have made. */
+/** Runs Jest once per row, because a server can't use the data folders created by another version. */
 async function tests({ specs, without, leftOut }, options) {
   const jest = new JestRun();
   const terms = { ...options, without, leftOut, workers: WORKERS };

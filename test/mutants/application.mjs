@@ -9,7 +9,7 @@ export const APPLICATION = [
     to: 'const AFTER_RECOVERY = 0;',
     breaks: 'a process looks for missed runs before the others have written back what the backend has lost',
     killedBy: 'test/recipes/jobs/looks.spec.ts',
-    test: 'what the server has lost is written back before anybody looks',
+    test: 'restores a lost record before any instance checks for missed runs',
   },
   {
     id: 'tick-during-run-is-missed',
@@ -18,7 +18,7 @@ export const APPLICATION = [
     to: ' && tick > last.tick;',
     breaks: 'a tick that was due during a run counts as missed',
     killedBy: 'test/recipes/jobs/looks.spec.ts',
-    test: 'misses no tick that was due during the last run',
+    test: 'does not count a tick that was due during the last run as missed',
   },
   {
     id: 'too-old-reported-again',
@@ -27,7 +27,7 @@ export const APPLICATION = [
     to: "events.publish('run-missed', event);",
     breaks: 'a missed tick that is too old is reported at each look',
     killedBy: 'test/recipes/jobs/looks.spec.ts',
-    test: 'reports a tick that is too old, once in a process, and does not run it',
+    test: 'reports a tick that is too old once per process, and does not run it',
   },
   {
     id: 'record-not-written-back',
@@ -36,7 +36,7 @@ export const APPLICATION = [
     to: '',
     breaks: 'a record that the backend has lost is not written back after its recovery',
     killedBy: 'test/recipes/jobs/looks.spec.ts',
-    test: 'what the server has lost is written back before anybody looks',
+    test: 'restores a lost record before any instance checks for missed runs',
   },
   {
     id: 'repeated-hour-ends-ticks',
@@ -54,7 +54,7 @@ export const APPLICATION = [
     to: '',
     breaks: 'a process whose clock is a day ahead begins ticks of the next day',
     killedBy: 'test/recipes/jobs/job.spec.ts',
-    test: 'refuses a tick that is ahead of the clock of the server by more than half a period',
+    test: "refuses a tick that is ahead of the server's clock by more than half a period",
   },
   {
     id: 'record-changed-meanwhile',
@@ -63,7 +63,7 @@ export const APPLICATION = [
     to: '',
     breaks: 'a tick is begun although another process has written the record since it was read',
     killedBy: 'test/recipes/jobs/job.spec.ts',
-    test: 'finds at the begin that another process has run the tick since the record was read',
+    test: 'detects while recording the start that another process ran the tick after the record was read',
   },
   {
     id: 'lock-polled-during-run',
@@ -72,7 +72,7 @@ export const APPLICATION = [
     to: 'lock ??=',
     breaks: 'the lock of a run that goes on is requested at each poll',
     killedBy: 'test/recipes/jobs/job.spec.ts',
-    test: 'while another process has the lock says that an earlier run has not ended',
+    test: 'while another process holds the lock reports an overlap when an earlier run is still in progress',
   },
   {
     id: 'end-not-later-than-start',
@@ -81,7 +81,7 @@ export const APPLICATION = [
     to: 'one.attempt - other.attempt;',
     breaks: 'the end of a run that could not be written is not written later',
     killedBy: 'test/recipes/jobs/job.spec.ts',
-    test: 'reads the record, takes the lock, records the begin, runs, records the end, releases',
+    test: 'reads the record, locks, records the start, runs, records the end, releases',
   },
   {
     id: 'lock-kept-for-record-of-end',
@@ -90,7 +90,7 @@ export const APPLICATION = [
     to: 'const END_TIMEOUT = 60_000;',
     breaks: 'a run that has ended keeps its lock for a minute while its end cannot be written',
     killedBy: 'test/recipes/jobs/job.spec.ts',
-    test: 'is tried to be recorded for a second, and then left',
+    test: 'recording the end retries for one second, then gives up',
   },
   {
     id: 'lock-kept-without-record',
@@ -99,7 +99,7 @@ export const APPLICATION = [
     to: '      throw error;',
     breaks: 'a run whose start cannot be written keeps its lock',
     killedBy: 'test/recipes/jobs/job.spec.ts',
-    test: 'that is an error for 5 s releases the lock and throws',
+    test: 'recording the start releases the lock and throws if the write returns errors for 5 s',
   },
   {
     id: 'half-surrogates-in-keys',
@@ -108,7 +108,7 @@ export const APPLICATION = [
     to: 'if (false) {',
     breaks: 'two values that are not well-formed Unicode make the same key on a server',
     killedBy: 'test/key/key-value.spec.ts',
-    test: 'encodeKeyValue refuses',
+    test: 'encodeKeyValue rejects',
   },
   {
     id: 'capacity-is-misuse',
@@ -126,6 +126,6 @@ export const APPLICATION = [
     to: '',
     breaks: 'a password in the query of an address is not recognized',
     killedBy: 'test/cli/arguments.spec.ts',
-    test: 'the address postgres://host/shop?user=a&password=hunter2',
+    test: 'detects whether postgres://host/shop?user=a&password=hunter2',
   },
 ];

@@ -5,10 +5,10 @@ import { spawnSync } from 'node:child_process';
 
 const root = join(import.meta.dirname, '../..');
 
-/** What a program writes between `<!-- name -->` and `<!-- /name -->`, and comments, which readers do not see. */
+/** Generated text between `<!-- name -->` and `<!-- /name -->`, and comments, which readers don't see. */
 const GENERATED = /<!-- (?<part>[a-z-]+)(?:: [^\n]*?)? -->\n[^]*?<!-- \/\k<part> -->|<!--[^]*?-->/g;
 
-/** The lines of a page that are written by hand. */
+/** Returns the handwritten lines of a page. */
 function linesByHand(page: string): string[] {
   return readFileSync(join(root, page), 'utf8').replace(GENERATED, '').split('\n');
 }
@@ -23,11 +23,11 @@ const docs = readdirSync(join(root, 'docs'), { recursive: true, encoding: 'utf8'
   .filter((page) => page.endsWith('.md'))
   .map((page) => ({ page, lines: linesByHand(join('docs', page)) }));
 
-it('the documentation has at most 45,000 words that are written by hand', () => {
+it('the documentation has at most 45,000 handwritten words', () => {
   expect(docs.reduce((sum, { lines }) => sum + wordsIn(lines), 0)).toBeLessThanOrEqual(45_000);
 });
 
-it('each page has at most 1,800 of them, and the README 750', () => {
+it('each page has at most 1,800 handwritten words, and the README at most 750', () => {
   const long = docs
     .filter(({ lines }) => wordsIn(lines) > 1_800)
     .map(({ page, lines }) => `${page}: ${wordsIn(lines)}`);
@@ -35,7 +35,7 @@ it('each page has at most 1,800 of them, and the README 750', () => {
   expect(wordsIn(linesByHand('README.md'))).toBeLessThanOrEqual(750);
 });
 
-it('less than a quarter of them is in tables, and no cell has more than 15', () => {
+it('tables have less than a quarter of the handwritten words, and at most 15 words per cell', () => {
   const all = docs.flatMap(({ lines }) => lines);
   expect(wordsIn(all.filter(isTable)) / wordsIn(all)).toBeLessThan(0.25);
   const cells = docs.flatMap(({ page, lines }) =>
@@ -44,7 +44,7 @@ it('less than a quarter of them is in tables, and no cell has more than 15', () 
   expect(cells.filter(({ cell }) => wordsIn([cell]) > 15)).toEqual([]);
 });
 
-it('the page of options names each default of a class, and of a module', () => {
+it('the options page lists each default of a class and of a module', () => {
   const page = textOf('reference/options.md');
   const ofClass = /## `@LockDefaults[^#]*/.exec(page)?.[0] ?? '';
   const ofModule = /\n`defaults` accepts[^#]*/.exec(page)?.[0] ?? '';
@@ -54,7 +54,10 @@ it('the page of options names each default of a class, and of a module', () => {
   }
 });
 
-/** What the documentation site does not evaluate: fences (but for those of a language with `-vue`), comments, and elements with `v-pre`. */
+/**
+ * Text that the documentation site doesn't evaluate: fences (except for languages with `-vue`), comments, and elements
+ * with `v-pre`.
+ */
 const LITERAL: readonly RegExp[] = [
   /^( *(?:> *)*)(`{3,}|~{3,})(?!.*-vue\b).*\n(?:.*\n)*?\1 {0,3}\2[`~]* *$/gm,
   /<!--.*?-->/gs,
@@ -62,7 +65,10 @@ const LITERAL: readonly RegExp[] = [
   /<(\w+)(?:\s[^>]*)?\sv-pre(?:\s[^>]*)?>.*?<\/\1>/gs,
 ];
 
-/** The lines with `{{`, also by escapes, which Vue takes for an expression. Inline code, tables, headings and indented code are no exceptions. */
+/**
+ * Returns the lines with `{{`, even if escaped, which Vue evaluates as an expression. This includes inline code,
+ * tables, headings, and indented code.
+ */
 function evaluated(page: string): string[] {
   const text = LITERAL.reduce((rest, literal) => rest.replace(literal, (part) => part.replace(/[^\n]/g, '')), page);
   return text.split('\n').flatMap((line, index) => (/\\?\{\\?\{/.test(line) ? [`${index + 1}: ${line.trim()}`] : []));
@@ -73,7 +79,7 @@ const pages = [
   ...docs.map(({ page }) => join('docs', page)),
 ];
 
-it('no page has text that the documentation site evaluates as an expression of Vue', () => {
+it('no page contains text that the documentation site evaluates as a Vue expression', () => {
   expect(pages).toContain(join('docs', 'reference', 'errors.md'));
   const found = pages.flatMap((page) =>
     evaluated(readFileSync(join(root, page), 'utf8')).map((line) => `${page}:${line}`),
@@ -93,7 +99,7 @@ it.each([
   '```ts\nconst a = 1;\n```\n{{ a }}',
   '<span>{{ a }}</span>',
   '<span v-pre>b</span> {{ a }}',
-])('but the site would evaluate %j', (page) => {
+])('detects a Vue expression in %j', (page) => {
   expect(evaluated(page)).toHaveLength(1);
 });
 
@@ -107,12 +113,12 @@ it.each([
   '<code class="x" v-pre>{{ a }}</code>',
   '<!-- {{ a }} -->',
   '{ { a } }, `${a}`, #{a.b} and &#123;&#123; a }}',
-])('and shows %j as it is', (page) => {
+])('detects no Vue expression in %j', (page) => {
   expect(evaluated(page)).toEqual([]);
 });
 
-// `npm run docs` checks the links of all other pages.
-it('every link on a page for maintainers leads somewhere', () => {
+// `npm run docs` checks the links on all other pages.
+it('every link on a maintainer page works', () => {
   const folder = join(root, 'maintainers');
   const pages = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((page) => page.endsWith('.md'));
   const links = pages.flatMap((page) =>
@@ -133,7 +139,7 @@ interface Mutant {
   readonly seed?: number;
 }
 
-// Plain JavaScript without types, as the programs are.
+// Untyped, because the programs are plain JavaScript.
 const LISTS: readonly string[] = ['../mutants/index.mjs', '../mutants/simulated.mjs'];
 const [{ MUTANTS }, { SIMULATED }] = (await Promise.all(LISTS.map((list) => import(list)))) as [
   { MUTANTS: readonly Mutant[] },
@@ -142,21 +148,21 @@ const [{ MUTANTS }, { SIMULATED }] = (await Promise.all(LISTS.map((list) => impo
 const found = SIMULATED.filter(({ seed }) => seed !== undefined);
 const missed = SIMULATED.filter(({ seed }) => seed === undefined);
 
-it('the pages give the numbers of planted faults that the simulation finds', () => {
+it('the pages state how many planted faults the simulation finds', () => {
   expect(textOf('trust.md')).toContain(`finds ${found.length} of the ${SIMULATED.length} faults`);
   expect(textOf('reliability.md')).toContain(`plants ${MUTANTS.length} faults`);
   expect(textOf('reliability.md')).toContain(`finds ${found.length} of the ${SIMULATED.length} `);
 });
 
-it('the page on reliability names each that it does not find', () => {
+it('the reliability page lists each fault that the simulation does not find', () => {
   const page = textOf('reliability.md');
   const [, list = ''] = /that the simulation can't:\n\n((?:- .*\n)+)/.exec(page) ?? [];
   const named = Array.from(list.matchAll(/`([a-z-]+)`(?=:| and)/g), ([, id]) => id);
   expect(named.sort()).toEqual(missed.map(({ id }) => id).sort());
 });
 
-// In a process of their own, because each boots applications of Nest, and the log of Nest belongs to a process.
-it('each mistake that needs no server gets a message with place, value and remedy, as the page shows it, and each option has a mistake', () => {
+// Runs in a separate process, because each mistake boots Nest applications, and Nest's log is global.
+it('each mistake without a server produces the documented message with its place, value, and remedy, and each option has one', () => {
   const args = ['--import', './chaos/typescript.mjs', 'mistakes/run.mjs', '--check', 'alone'];
   const { status, stdout, stderr } = spawnSync(process.execPath, args, { cwd: root, encoding: 'utf8' });
   expect([status, stderr, stdout]).toEqual([0, '', expect.stringMatching(/^(\d+) of \1 messages/)]);

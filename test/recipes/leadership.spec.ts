@@ -12,7 +12,7 @@ import type { LockManagerOptions } from '../../lib/core/lock-manager-options.js'
 import { deferred, startManager, watch } from '../core/manager-rig.js';
 import { ScriptedProvider } from '../core/scripted-provider.js';
 
-/** A task that runs until the test ends it, whatever its signal does, and remembers its terms. */
+/** A task that ignores its signal, runs until the test ends it, and records its terms. */
 class Stubborn {
   readonly terms: LeaderTerm[] = [];
   readonly #ends: ReturnType<typeof deferred<void>>[] = [];
@@ -43,7 +43,7 @@ class Stubborn {
   }
 }
 
-/** A task as it should be: it ends when its signal aborts. */
+/** A well-behaved task, which ends when its signal aborts. */
 class Obedient {
   readonly terms: LeaderTerm[] = [];
 
@@ -53,7 +53,7 @@ class Obedient {
   };
 }
 
-/** What was published about leaders. */
+/** Collects the `elected` and `resigned` events. */
 function followLeaders(locks: LockManager): object[] {
   const events: object[] = [];
   locks.events.on('elected', (event) => events.push({ elected: event }));
@@ -88,7 +88,7 @@ beforeEach(async () => {
   ({ one, other, locks, clock, log, events, stopOther } = await fleet());
 });
 
-it('any process sees who leads, and nobody where the key is free or retained', async () => {
+it('leader() returns the holder in any process, and null while the key is free or retained', async () => {
   const store = new MemoryStore();
   const { locks, clock } = await startManager({ provider: new MemoryLockProvider({ store }), instance: 'shop-1' });
   const second = await startManager({ provider: new MemoryLockProvider({ store }), clock, instance: 'shop-2' });
@@ -105,7 +105,7 @@ it('any process sees who leads, and nobody where the key is free or retained', a
     fencingToken: task.terms[0]?.fencingToken,
   });
   expect(JSON.parse(JSON.stringify(leader))).toMatchObject({ fencingToken: String(leader?.fencingToken) });
-  // A lock that no campaign took has a holder as well.
+  // leader() also returns the holder of an ordinary lock.
   const lock = await other.acquire('ledger', { minHold: '1m' });
   expect((await one.leader('ledger'))?.instance).toBe('shop-2');
   await lock.release();
@@ -120,7 +120,7 @@ it('any process sees who leads, and nobody where the key is free or retained', a
 const A_PAUSE = 30_000;
 
 describe('a campaign', () => {
-  it('runs its task in one process at a time, and in the next when its signal has ended the first', async () => {
+  it('runs its task in one process at a time, and in the next one after the first is aborted', async () => {
     const [first, second] = [new Obedient(), new Obedient()];
     const controller = new AbortController();
     const campaign = watch(one.runAsLeader('billing', first.task, { signal: controller.signal }));
@@ -143,13 +143,13 @@ describe('a campaign', () => {
     ]);
   });
 
-  it('keeps the lock until the task has really ended', async () => {
+  it('keeps the lock until the task ends', async () => {
     const stubborn = new Stubborn();
     const controller = new AbortController();
     const campaign = watch(one.runAsLeader('billing', stubborn.task, { signal: controller.signal }));
     await clock.advance(0);
     controller.abort();
-    // Many leases of 30 s.
+    // Many times the 30 s lease.
     await clock.advance(600_000);
     expect([stubborn.term.signal.aborted, campaign.state]).toEqual([true, 'pending']);
     expect(one.isLeader('billing')).toBe(false);
@@ -159,7 +159,7 @@ describe('a campaign', () => {
     await expect(other.isLocked('billing')).resolves.toBe(false);
   });
 
-  it('aborts the signal at the loss, and campaigns again when the old task has ended', async () => {
+  it('aborts the signal when the lock is lost, and campaigns again after the old task ends', async () => {
     const [stubborn, rival] = [new Stubborn(), new Obedient()];
     void one.runAsLeader('billing', stubborn.task);
     await clock.advance(1_000);
@@ -169,11 +169,11 @@ describe('a campaign', () => {
     expect(signal.reason).toBeInstanceOf(LockLostError);
     await clock.advance(0);
     expect([one.isLeader('billing'), other.isLeader('billing')]).toEqual([false, true]);
-    // The key becomes free, and still no second task starts beside the old one.
+    // The key becomes free, but no second task starts alongside the old one.
     await locks.admin.forceRelease('billing');
     await clock.advance(600_000);
     expect(stubborn.terms).toHaveLength(1);
-    // What it throws by then is not a failure of a leader.
+    // An error thrown after the loss doesn't count as the leader's failure.
     stubborn.fail(new Error('the resource refused a stale token'));
     await clock.advance(0);
     expect(events.at(-1)).toMatchObject({ resigned: { reason: 'lost', ledFor: 1_000 } });
@@ -184,7 +184,7 @@ describe('a campaign', () => {
     expect(stubborn.terms).toHaveLength(2);
   });
 
-  it('pauses between two terms for a random time, which grows while terms are short', async () => {
+  it('pauses between terms for a random time, which grows while terms are short', async () => {
     const elections: number[] = [];
     locks.events.on('elected', () => elections.push(clock.now()));
     void one.runAsLeader('billing', async () => undefined);
@@ -199,7 +199,7 @@ describe('a campaign', () => {
     expect(pauses.every((pause) => longest.includes(pause))).toBe(false);
   });
 
-  it('pauses longer and longer while its task fails soon after each election, also if it waits long for each', async () => {
+  it('backs off while its task fails soon after each election, even if each election takes long', async () => {
     const provider = new ScriptedProvider();
     const asked: number[] = [];
     const failed: number[] = [];
@@ -210,7 +210,7 @@ describe('a campaign', () => {
     };
     provider.onRelease = () => 'released';
     const { locks, clock } = await startManager({ provider });
-    const crash = () => Promise.reject(new Error('The task fails.'));
+    const crash = () => Promise.reject(new Error('The task failed.'));
     const onError = () => failed.push(clock.now());
     void new LockService(locks).leadership.run('billing', crash, locks.plan({ wait: Infinity }), { onError });
     await clock.advance(600_000);
@@ -222,7 +222,7 @@ describe('a campaign', () => {
     }
   });
 
-  it('pauses for a second at most after a loss, however many there were, so that the fleet is never without a leader for longer', async () => {
+  it('pauses at most one second after a loss, even after many losses', async () => {
     const store = new MemoryStore();
     const first = await startManager({ provider: new MemoryLockProvider({ store }) });
     const { clock } = first;
@@ -243,7 +243,7 @@ describe('a campaign', () => {
     expect(longest).toBeLessThanOrEqual(1_010);
   });
 
-  it('pauses for a second at most after a long term', async () => {
+  it('pauses at most one second after a long term', async () => {
     const stubborn = new Stubborn();
     void one.runAsLeader('billing', stubborn.task);
     for (const term of [1, 2, 3]) {
@@ -255,7 +255,7 @@ describe('a campaign', () => {
     }
   });
 
-  it('goes on while the backend is down, and leads when it is back', async () => {
+  it('keeps campaigning while the backend is down, and leads once it recovers', async () => {
     const provider = new ScriptedProvider();
     provider.onAcquire = () => {
       throw new LockUnavailableError('refused');
@@ -270,7 +270,7 @@ describe('a campaign', () => {
     expect(obedient.terms).toHaveLength(1);
   });
 
-  it('goes on after a refusal that comes later, and reports it; one at the first ask is a mistake of the caller', async () => {
+  it('rejects if the first request is refused, but logs a later refusal and keeps campaigning', async () => {
     const provider = new ScriptedProvider();
     const refused = new LockConfigError('The database is read-only.');
     provider.onAcquire = (_, grant) => grant();
@@ -293,13 +293,13 @@ describe('a campaign', () => {
     expect(stubborn.terms).toHaveLength(2);
   });
 
-  it('pauses for a second at most when it fails after a long wait', async () => {
+  it('pauses at most one second after a failure that took long', async () => {
     const provider = new ScriptedProvider();
     let asks = 0;
     provider.onAcquire = async () => {
       asks += 1;
       await new Promise<void>((resolve) => clock.setTimer(resolve, 3_600_000));
-      throw new LockCapacityError('No connection is free.');
+      throw new LockCapacityError('No connections available.');
     };
     const { locks, clock } = await startManager({ provider });
     void new LockService(locks).runAsLeader('billing', new Obedient().task);
@@ -310,7 +310,7 @@ describe('a campaign', () => {
     }
   });
 
-  it('without a task ends when one with a task begins here, and does not begin beside it', async () => {
+  it('ends or does not start an idle campaign when this process campaigns with a task', async () => {
     const plan = locks.plan({ wait: Infinity });
     const idle = () => watch(one.leadership.runIdle('billing', plan, () => undefined));
     const first = idle();
@@ -324,7 +324,7 @@ describe('a campaign', () => {
     expect(one.leadership.campaigns).toHaveLength(1);
   });
 
-  it('is not limited by the time that the defaults of the module give to tasks', async () => {
+  it("ignores the module's default `maxHold` and `wait`", async () => {
     const { one, clock } = await fleet({ defaults: { maxHold: '1m', wait: '1s' } });
     const obedient = new Obedient();
     void one.runAsLeader('billing', obedient.task);
@@ -332,7 +332,7 @@ describe('a campaign', () => {
     expect([obedient.terms.length, obedient.terms[0]?.signal.aborted]).toEqual([1, false]);
   });
 
-  it('holds its lock for the lease that it was given', async () => {
+  it('uses the configured lease', async () => {
     const [stubborn, rival] = [new Stubborn(), new Obedient()];
     void one.runAsLeader('billing', stubborn.task, { lease: '3s' });
     await clock.advance(0);
@@ -346,7 +346,7 @@ describe('a campaign', () => {
 });
 
 describe('a term', () => {
-  it('ends by the clock, also if no timer has fired yet', async () => {
+  it('ends when the lease expires, even before any timer fires', async () => {
     const stubborn = new Stubborn();
     void one.runAsLeader('billing', stubborn.task);
     await clock.advance(0);
@@ -357,7 +357,7 @@ describe('a term', () => {
     expect(one.isLeader('billing')).toBe(false);
   });
 
-  it('ends for what its task has left behind when the task ends', async () => {
+  it('aborts its signal when the task ends, for work the task left running', async () => {
     const stubborn = new Stubborn();
     void one.runAsLeader('billing', stubborn.task);
     await clock.advance(0);
@@ -367,7 +367,7 @@ describe('a term', () => {
     expect([signal.aborted, one.isLeader('billing')]).toEqual([true, false]);
   });
 
-  it('lets its task re-enter the lock', async () => {
+  it('lets its task reenter the lock', async () => {
     const inner: string[] = [];
     void one.runAsLeader('billing', () =>
       one.withLock('billing', async ({ key }) => inner.push(key), { wait: 0, within: currentLock('billing') }),
@@ -376,7 +376,7 @@ describe('a term', () => {
     expect(inner).toEqual(['billing']);
   });
 
-  it('does not end by a release in its task', async () => {
+  it('does not end when its task releases the lock', async () => {
     const rival = new Obedient();
     const end = deferred();
     const results: string[] = [];
@@ -393,7 +393,7 @@ describe('a term', () => {
     expect(rival.terms).toHaveLength(1);
   });
 
-  it('does not end before what has joined it, which runs under its lock', async () => {
+  it('ends only after calls that joined it, which run under its lock', async () => {
     const [stubborn, rival] = [new Stubborn(), new Obedient()];
     void one.runAsLeader('billing', stubborn.task);
     void other.runAsLeader('billing', rival.task);
@@ -409,7 +409,7 @@ describe('a term', () => {
     );
     stubborn.end();
     await clock.advance(600_000);
-    // No second guest, no second leader.
+    // No call joins after the task ended, and no other instance leads yet.
     expect(one.leadership.runIfLeader('billing', one.manager.plan({}), () => 1)).toBeUndefined();
     expect([joined.state, rival.terms.length]).toEqual(['pending', 0]);
     end.resolve();
@@ -420,14 +420,14 @@ describe('a term', () => {
   });
 });
 
-describe('any number of campaigns', () => {
-  it('under one signal listen to it once', async () => {
+describe('many campaigns', () => {
+  it('share one listener per signal', async () => {
     const controller = new AbortController();
     const campaigns = Array.from({ length: 20 }, (_, index) =>
       one.runAsLeader(`billing:${index}`, new Obedient().task, { signal: controller.signal }),
     );
     await clock.advance(0);
-    // Node warns from the eleventh.
+    // Node warns at 11 listeners.
     expect(getEventListeners(controller.signal, 'abort')).toHaveLength(1);
     controller.abort();
     await Promise.all(campaigns);
@@ -436,13 +436,13 @@ describe('any number of campaigns', () => {
   });
 });
 
-describe('a term that ends between the election and the start of its task', () => {
+describe('a term that ends between its election and the start of its task', () => {
   const ends: [string, (locks: LockManager, controller: AbortController) => unknown][] = [
-    ['its signal', (_, controller) => controller.abort()],
-    ['a stop of the application', (locks) => locks.stop()],
-    ['a loss', (locks, controller) => locks.admin.forceRelease('billing').then(() => controller.abort())],
+    ['the signal', (_, controller) => controller.abort()],
+    ['an application shutdown', (locks) => locks.stop()],
+    ['a lost lock', (locks, controller) => locks.admin.forceRelease('billing').then(() => controller.abort())],
   ];
-  it.each(ends)('starts no task that would never end, at whatever moment it is ended: %s', async (_, end) => {
+  it.each(ends)('leaves no task running when it is ended at any point by %s', async (_, end) => {
     for (let moment = 0; moment < 60; moment += 1) {
       const { one, other, locks, clock } = await fleet();
       const controller = new AbortController();
@@ -456,7 +456,7 @@ describe('a term that ends between the election and the start of its task', () =
     }
   });
 
-  it('starts no task when it is ended by a listener of the event `elected`, or right after it', async () => {
+  it('starts no task when a listener for `elected` aborts the campaign during or right after the event', async () => {
     for (const isLater of [false, true]) {
       const { one, locks, clock, events } = await fleet();
       const controller = new AbortController();
@@ -476,13 +476,13 @@ describe('a term that ends between the election and the start of its task', () =
   });
 });
 
-it('has not resigned before the call that has joined the term has ended, for its caller as well', async () => {
+it('resigns only after a call that joined the term has returned to its caller', async () => {
   const order: string[] = [];
   locks.events.on('resigned', () => order.push('resigned'));
   const [stubborn, end] = [new Stubborn(), deferred()];
   void one.runAsLeader('billing', stubborn.task);
   await clock.advance(0);
-  // As a decorated method calls it.
+  // The way a decorated method calls it.
   const method = async () => await one.leadership.runIfLeader('billing', one.manager.plan({}), () => end.promise);
   const caller = async () => {
     await method();
@@ -496,8 +496,8 @@ it('has not resigned before the call that has joined the term has ended, for its
   expect(order).toEqual(['call has ended', 'resigned']);
 });
 
-describe('an error of the task', () => {
-  it('ends the campaign with that very error, and the key is free', async () => {
+describe('an error thrown by the task', () => {
+  it('rejects the campaign with that error and frees the key', async () => {
     const stubborn = new Stubborn();
     const campaign = watch(one.runAsLeader('billing', stubborn.task));
     await clock.advance(0);
@@ -509,14 +509,14 @@ describe('an error of the task', () => {
     await expect(other.isLocked('billing')).resolves.toBe(false);
   });
 
-  it('is the same if it comes at once, and synchronously', async () => {
+  it('rejects the campaign when thrown synchronously', async () => {
     const task = () => {
       throw new TypeError('a bug');
     };
     await expect(one.runAsLeader('billing', task)).rejects.toThrow(new TypeError('a bug'));
   });
 
-  it('is reported before the resignation, which waits for what has joined the term', async () => {
+  it('is reported before the leader resigns, which waits for calls that joined the term', async () => {
     const stubborn = new Stubborn();
     const reported: unknown[] = [];
     const plan = locks.plan({ wait: Infinity });
@@ -535,7 +535,7 @@ describe('an error of the task', () => {
     expect([reported.length, stubborn.terms.length]).toEqual([1, 2]);
   });
 
-  it('is ignored after the signal of the term has aborted', async () => {
+  it("is ignored once the term's signal has aborted", async () => {
     const stubborn = new Stubborn();
     const controller = new AbortController();
     const campaign = watch(one.runAsLeader('billing', stubborn.task, { signal: controller.signal }));
@@ -546,8 +546,8 @@ describe('an error of the task', () => {
   });
 });
 
-describe('a stop of the application', () => {
-  it('ends what waits immediately and what leads when its task has ended, and leaves nothing behind', async () => {
+describe('an application shutdown', () => {
+  it('ends waiting campaigns immediately and leading ones when their task ends, leaving no timers', async () => {
     const [stubborn, waiting] = [new Stubborn(), new Obedient()];
     const campaign = watch(one.runAsLeader('billing', stubborn.task));
     await clock.advance(0);
@@ -568,7 +568,7 @@ describe('a stop of the application', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('ends a campaign that pauses', async () => {
+  it('ends a paused campaign', async () => {
     const campaign = watch(one.runAsLeader('billing', async () => undefined));
     await clock.advance(0);
     await locks.stop();
@@ -576,7 +576,7 @@ describe('a stop of the application', () => {
     expect(campaign.state).toBe('fulfilled');
   });
 
-  it('takes the lock of a task that ignores its signal after the grace', async () => {
+  it('takes the lock from a task that ignores its signal once the grace period is over', async () => {
     const { one, other, locks, clock } = await fleet({ shutdownGrace: '2s' });
     const stubborn = new Stubborn();
     const campaign = watch(one.runAsLeader('billing', stubborn.task));
@@ -587,30 +587,30 @@ describe('a stop of the application', () => {
     await expect(other.isLocked('billing')).resolves.toBe(false);
     stubborn.end();
     await campaign.promise;
-    // Nothing begins after it.
+    // No campaign starts after shutdown.
     await expect(one.runAsLeader('billing', stubborn.task)).resolves.toBeUndefined();
     expect(stubborn.terms).toHaveLength(1);
   });
 });
 
-describe('what can never work', () => {
+describe('invalid calls', () => {
   const refused: [string, string, object, string][] = [
     ['an unknown provider', 'billing', { provider: 'redis' }, 'There is no lock provider "redis"'],
-    ['an option that a leader has not', 'billing', { wait: 0 }, 'runAsLeader(): there is no option "wait": remove it'],
+    ['an unsupported option', 'billing', { wait: 0 }, 'runAsLeader(): there is no option "wait": remove it'],
     ['a lease that is too short', 'billing', { lease: 10 }, '"lease"'],
     ['an empty key', '', {}, 'must not be empty'],
     ['several keys', ['a', 'b'] as unknown as string, {}, 'must be one string'],
   ];
-  it.each(refused)('rejects: %s', async (_, key, options, message) => {
+  it.each(refused)('rejects %s', async (_, key, options, message) => {
     await expect(one.runAsLeader(key, async () => undefined, options as RunAsLeaderOptions)).rejects.toThrow(message);
   });
 
-  it('rejects under a lock of its own key, for which it would wait forever', async () => {
+  it('rejects when called under a lock on its own key, which would deadlock', async () => {
     const nested = one.withLock('billing', () => one.runAsLeader('billing', async () => undefined));
     await expect(nested).rejects.toMatchObject({ code: 'LOCK_DEADLOCK' });
   });
 
-  it('asks no backend for a signal that has aborted before', async () => {
+  it('sends no request if the signal is already aborted', async () => {
     const provider = new ScriptedProvider();
     const { locks } = await startManager({ provider });
     await new LockService(locks).runAsLeader('billing', async () => undefined, { signal: AbortSignal.abort() });
@@ -618,7 +618,7 @@ describe('what can never work', () => {
   });
 });
 
-it('leads on the provider of the service', async () => {
+it("leads on the service's provider", async () => {
   const { locks, clock } = await startManager({
     providers: { main: new MemoryLockProvider(), side: new MemoryLockProvider() },
     default: 'main',
@@ -629,7 +629,7 @@ it('leads on the provider of the service', async () => {
   expect([service.isLeader('billing'), service.via('side').isLeader('billing')]).toEqual([false, true]);
 });
 
-it('never runs two tasks of one process at a time, nor lets two lead by the clock, whatever is lost', async () => {
+it('never runs two tasks at once in a process or has two leaders, even when locks are lost', async () => {
   const services = [one, other];
   const running = [0, 0];
   let most = 0;
@@ -640,7 +640,7 @@ it('never runs two tasks of one process at a time, nor lets two lead by the cloc
         running[index]! += 1;
         most = Math.max(most, running[index]!);
         await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
-        // It takes its time.
+        // The task takes a while to stop.
         await new Promise<void>((resolve) => clock.setTimer(resolve, 500));
         running[index]! -= 1;
       },
@@ -660,7 +660,7 @@ it('never runs two tasks of one process at a time, nor lets two lead by the cloc
   expect(elections).toBeGreaterThan(10);
 });
 
-it('warns once of a task that returns at once, and pauses longer and longer after it', async () => {
+it('warns once about a task that returns immediately, and backs off', async () => {
   const warnings: string[] = [];
   const logger = {
     debug: () => undefined,

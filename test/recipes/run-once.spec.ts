@@ -13,7 +13,7 @@ async function fleet() {
   return { ...one, one: new LockService(one.locks), other: new LockService(other.locks), skipped: other.names };
 }
 
-it('runs a job in the process that comes first, and gives its value', async () => {
+it('runs the job in the first process and returns its value', async () => {
   const { one, other, skipped } = await fleet();
   const end = deferred<string>();
   const first = one.runOnce('report', () => end.promise, { minHold: 0 });
@@ -23,7 +23,7 @@ it('runs a job in the process that comes first, and gives its value', async () =
   await expect(first).resolves.toEqual({ ran: true, value: 'done' });
 });
 
-it('does not run again before `minHold` has passed, also if the job has ended or failed', async () => {
+it('does not run again before `minHold` has passed, even if the job ended or failed', async () => {
   const { one, other, clock } = await fleet();
   const options: RunOnceOptions = { minHold: '1m' };
   await expect(one.runOnce('report', () => Promise.reject(new Error('its own')), options)).rejects.toThrow('its own');
@@ -33,7 +33,7 @@ it('does not run again before `minHold` has passed, also if the job has ended or
   await expect(other.runOnce('report', () => 2, options)).resolves.toEqual({ ran: true, value: 2 });
 });
 
-it('retains no key of several if one of them is busy: the job did not run', async () => {
+it('retains none of several keys if one is busy, because the job did not run', async () => {
   const { one, other, clock } = await fleet();
   const options: RunOnceOptions = { minHold: '1h' };
   const busy = await other.acquire('invoices');
@@ -45,7 +45,7 @@ it('retains no key of several if one of them is busy: the job did not run', asyn
   await expect(one.isLocked('billing')).resolves.toBe(true);
 });
 
-it('ends the lock of a run that takes longer than `maxHold`', async () => {
+it('ends the lock when a run exceeds `maxHold`', async () => {
   const { one, other, clock } = await fleet();
   const options: RunOnceOptions = { minHold: 0, maxHold: '1m' };
   const end = deferred();
@@ -65,7 +65,7 @@ it('ends the lock of a run that takes longer than `maxHold`', async () => {
   await expect(first).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'max-hold' });
 });
 
-it('does not take the busy lock of another key for its own', async () => {
+it("does not mistake another key's LockBusyError for its own", async () => {
   const { one, other } = await fleet();
   const lock = await other.acquire('row');
   const job = one.runOnce('report', () => one.withLock('row', () => 1, { wait: 0 }), { minHold: 0 });
@@ -87,14 +87,14 @@ it('runs nowhere while the backend is down', async () => {
 it.each<[string, unknown]>([
   ['no options', undefined],
   ['no minHold', { maxHold: '1m' }],
-])('refuses %s with the line to write', async (_, options) => {
+])('rejects %s and suggests the line to write', async (_, options) => {
   const { one } = await fleet();
   await expect(one.runOnce('report', () => 1, options as RunOnceOptions)).rejects.toThrow(
     /^runOnce\(\) is missing "minHold".*write locks\.runOnce\('report', task, \{ minHold: '1m' \}\)/,
   );
 });
 
-it('refuses a mistyped option, which would be ignored', async () => {
+it('rejects a misspelled option instead of ignoring it', async () => {
   const { one } = await fleet();
   const options = { minHold: 0, maxhold: '1m' } as RunOnceOptions;
   await expect(one.runOnce('report', () => 1, options)).rejects.toThrow(
@@ -106,12 +106,12 @@ it.each<[string, RunOnceOptions]>([
   [`"minHold" is '25d', but must be a duration of 0 ms to 24.8 days`, { minHold: '25d' }],
   [`"maxHold" is '25d', but must be a duration of 1 ms to 24.8 days, or Infinity`, { minHold: 0, maxHold: '25d' }],
   [`"minHold" is 60000 ms, which exceeds "maxHold" (1000 ms)`, { minHold: '1m', maxHold: '1s' }],
-])('refuses times that cannot be: %s', async (message, options) => {
+])('rejects invalid durations: %s', async (message, options) => {
   const { one } = await fleet();
   await expect(one.runOnce('report', () => 1, options)).rejects.toThrow(message);
 });
 
-it('runs on the provider of the service, also where the option is left undefined', async () => {
+it("runs on the service's provider, even if the `provider` option is undefined", async () => {
   const { locks } = await startManager({
     providers: { main: new MemoryLockProvider(), side: new MemoryLockProvider() },
     default: 'main',
@@ -122,7 +122,7 @@ it('runs on the provider of the service, also where the option is left undefined
 });
 
 describe('isLocked', () => {
-  it('tells whether a key is held or retained by anybody', async () => {
+  it('returns whether any process holds or retains a key', async () => {
     const { one, other, clock } = await fleet();
     await expect(one.isLocked('order:42')).resolves.toBe(false);
     const lock = await other.acquire('order:42', { minHold: '1m' });
@@ -133,7 +133,7 @@ describe('isLocked', () => {
     await expect(one.isLocked('order:42')).resolves.toBe(false);
   });
 
-  it('asks the provider of the service', async () => {
+  it("queries the service's provider", async () => {
     const { locks } = await startManager({
       providers: { main: new MemoryLockProvider(), side: new MemoryLockProvider() },
       default: 'main',
@@ -144,7 +144,7 @@ describe('isLocked', () => {
     await expect(service.via('side').isLocked('order:42')).resolves.toBe(true);
   });
 
-  it('refuses where the provider cannot tell', async () => {
+  it('rejects if the provider does not support it', async () => {
     const { locks } = await startManager({ provider: new ScriptedProvider() });
     await expect(new LockService(locks).isLocked('order:42')).rejects.toThrow(
       /"main" does not support inspect\(\), isLocked\(\) and leader\(\)/,

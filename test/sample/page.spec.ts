@@ -16,7 +16,7 @@ import { describeUnless } from '../unless.js';
 
 const ITEMS = 100;
 const ORDERS = 150;
-// It takes half a minute, and minutes on a busy machine.
+// This takes half a minute, and several minutes on a busy machine.
 const TIMEOUT = 240_000;
 
 // Commands of the README, as a new user would run them.
@@ -45,7 +45,7 @@ describeUnless(browserPath === undefined ? 'it needs Chromium, which npm run tes
     let browser: Browser;
     const visits = new Map<string, Visit>();
 
-    // Both sales at the same time: they wait more than they compute.
+    // Run both sales at the same time, because they mostly wait.
     beforeAll(async () => {
       browser = await launchBrowser();
       await Promise.all(SHOPS.map(({ on, options }) => visit(on, options)));
@@ -77,11 +77,11 @@ describeUnless(browserPath === undefined ? 'it needs Chromium, which npm run tes
     describe.each(SHOPS)('on $on', ({ on, frozen, reason }) => {
       const visited = () => visits.get(on)!;
 
-      it('prints the result of one sale before', () => {
+      it('prints the result of an earlier sale', () => {
         expect(visited().sale.output).toMatch(/@DistributedLock +sold 100 of 100 +exact/);
       });
 
-      it('shows a sale that oversells without a lock, and none of it with one', async () => {
+      it('shows a sale that oversells without a lock and does not with one', async () => {
         const unguarded = await saleOf(visited().page, 'unguarded');
         expect(unguarded).toMatchObject({
           sold: ORDERS,
@@ -95,13 +95,13 @@ describeUnless(browserPath === undefined ? 'it needs Chromium, which npm run tes
         expect(sold + soldOut + failed).toBe(ORDERS);
         expect(failed).toBeGreaterThanOrEqual(1);
         expect(left).toBe(0);
-        // On a busy machine an order may have written and then lose its lock before it answers. Then it has failed.
+        // On a busy machine, an order may write and then lose its lock before it responds. It counts as failed.
         expect(sold).toBeLessThanOrEqual(ITEMS);
         expect(sold).toBeGreaterThanOrEqual(ITEMS - (failed - 1));
         expect(squares).toEqual({ sold, soldOut, failed });
       });
 
-      it('freezes the holder: the next one enters, and the stale write is refused', async () => {
+      it('freezes the holder, lets the next one enter, and rejects the stale write', async () => {
         const { page } = visited();
         const steps = await page.locator('#steps li').allInnerTexts();
         expect(steps[0]).toMatch(frozen);
@@ -109,14 +109,14 @@ describeUnless(browserPath === undefined ? 'it needs Chromium, which npm run tes
         expect(steps.at(-1)).toMatch(/refuses/);
         const [stale, next] = [steps[0]!, steps[1]!].map(tokenOf);
         expect(next! > stale!).toBe(true);
-        // The lease of 2 s was not cut short.
+        // The 2 s lease wasn't shortened.
         expect(Number(/^([\d.]+) s later/.exec(steps[1]!)?.[1])).toBeGreaterThan(1);
 
         const refused = page.locator('#writes tr', { has: page.locator('.refused') });
         expect((await refused.allInnerTexts()).map(tokenOf)).toContain(stale);
       });
 
-      it('draws one waiting time for each order that got the lock', async () => {
+      it('draws a waiting time for each order that got the lock', async () => {
         const { page } = visited();
         expect(await page.locator('#waits rect').count()).toBe(ORDERS);
         expect(await page.locator('#waits rect.sold').count()).toBe(ITEMS);
@@ -126,7 +126,7 @@ describeUnless(browserPath === undefined ? 'it needs Chromium, which npm run tes
         );
       });
 
-      it('announces the result, leaves nobody in the queue, and reports no error', async () => {
+      it('announces the result, leaves the queue empty, and reports no errors', async () => {
         const { page, problems, hosts, sale } = visited();
         expect(await page.getByRole('status').innerText()).toMatch(/^The sale is over\. Without a lock 150 of 100/);
         await page.locator('#waiting').filter({ hasText: /^0$/ }).waitFor();
@@ -136,21 +136,21 @@ describeUnless(browserPath === undefined ? 'it needs Chromium, which npm run tes
       });
     });
 
-    describe.each(['light', 'dark'] as const)('in %s colors', (colorScheme) => {
+    describe.each(['light', 'dark'] as const)('in %s mode', (colorScheme) => {
       const page = () => visits.get(SHOPS[0]!.on)!.page;
       beforeAll(() => page().emulateMedia({ colorScheme }));
 
-      it.each([390, 1280])('fits %i pixels', async (width) => {
+      it.each([390, 1280])('fits a width of %i pixels', async (width) => {
         await page().setViewportSize({ width, height: 900 });
         expect(await overflowing(page())).toEqual([]);
       });
 
-      it('has text that contrasts with its background', async () => {
+      it('has sufficient text contrast', async () => {
         expect(await contrastBelow(page(), 4.5)).toEqual([]);
       });
     });
 
-    it('shows where the focus is, and moves nothing for those who want less motion', async () => {
+    it('shows the focus, and respects reduced motion', async () => {
       const { page } = visits.get(SHOPS[0]!.on)!;
       await page.emulateMedia({ reducedMotion: 'reduce' });
       await page.locator('#open').focus();
@@ -159,7 +159,7 @@ describeUnless(browserPath === undefined ? 'it needs Chromium, which npm run tes
       expect(await styleOf(page.locator('#lease-bar'), 'transition-duration')).toBe('0s');
     });
 
-    it('ends while a process is stopped', async () => {
+    it('stops while a process is suspended', async () => {
       const { page, sale } = visits.get(SHOPS[1]!.on)!;
       await freezeHolder(page);
       expect(await sale.stop()).toBe(0);
@@ -177,7 +177,7 @@ async function saleOf(page: Page, name: string) {
   return { sold, soldOut, failed, left, squares, verdict: await field('verdict') };
 }
 
-/** A token is shown in groups of three digits. */
+/** Parses a token, which is shown in groups of three digits. */
 function tokenOf(text: string): bigint {
   return BigInt(/\d(?:\u202f\d{3})+/.exec(text)![0].replaceAll('\u202f', ''));
 }

@@ -10,7 +10,7 @@ import { exploration } from '../exploration.js';
 const root = join(import.meta.dirname, '../..');
 const source = join(root, 'quick-start/src/main.ts');
 
-it('the quick start compiles as its readers compile it', () => {
+it('the quick start compiles with its own settings', () => {
   const { options } = configOf(join(root, 'quick-start'));
   const { paths = {} } = configOf(root).options;
   const own = { ...options, paths, rootDir: root, noEmit: true, typeRoots: [join(root, 'node_modules/@types')] };
@@ -20,7 +20,7 @@ it('the quick start compiles as its readers compile it', () => {
   expect(problems.map(({ messageText }) => ts.flattenDiagnosticMessageText(messageText, ' '))).toEqual([]);
 });
 
-describe('it shows two calls that take turns, and a third that is busy', () => {
+describe('the quick start shows two calls that take turns, and a third that is busy', () => {
   let library: CompiledLibrary;
   let server: RedisServer;
 
@@ -48,7 +48,7 @@ describe('it shows two calls that take turns, and a third that is busy', () => {
   );
 });
 
-/** What the quick start prints, without the times. */
+/** Returns what the quick start prints, without the times. */
 async function run(library: string, env: Record<string, string>): Promise<string[]> {
   const { options } = configOf(join(root, 'quick-start'));
   const text = await readFile(source, 'utf8');
@@ -87,7 +87,7 @@ function configOf(folder: string): ts.ParsedCommandLine {
 
 // Commands of the README, as a new user would run them.
 const MYSQL = {
-  in: 'mysql, by two processes',
+  in: 'mysql, with two processes',
   args: ['--provider', 'mysql', '--instances', '2'],
   says: /sold exactly 100/,
   mayLose: false,
@@ -99,26 +99,26 @@ describe('npm start -- --once', () => {
   it.each([
     { in: 'memory', args: [], says: /sold exactly 100/, mayLose: false },
     {
-      in: 'Redis, which is killed, then MariaDB, by two processes',
+      in: 'Redis, which is killed, then MariaDB, with two processes',
       args: ['--provider', 'failover', '--instances', '2'],
       says: /Redis was killed when 50 items had been sold\. Orders stalled for [\d.]+ s, then continued/,
-      // On a busy machine a process may confirm its locks too late. Then an order fails, and its item is not sold.
+      // On a busy machine, a process may confirm its locks too late. The order then fails, and its item isn't sold.
       mayLose: true,
     },
     {
-      in: 'postgres, by two processes',
+      in: 'postgres, with two processes',
       args: ['--provider', 'postgres', '--instances', '2'],
       says: /locks in postgres[^]*sold exactly 100/,
       mayLose: false,
     },
     ...(exploration(0, 1) === 1 ? [MYSQL] : []),
   ])(
-    'oversells without a lock, sells exactly what there is with one in $in, and ends',
+    'oversells without a lock, sells exactly the stock with a lock in $in, and exits',
     async ({ args, says, mayLose }) => {
       const script = join(import.meta.dirname, '../../sample-app/demo/start.mjs');
       const program = spawn(process.execPath, [script, '--once', ...args], {
         stdio: ['ignore', 'pipe', 'pipe'],
-        // A server of its own. The SQL locks of the sample are those of a plain driver.
+        // Use separate servers. The sample's SQL locks use a plain driver.
         env: { ...process.env, MYSQL_URL: undefined, POSTGRES_URL: undefined, NODE_OPTIONS: `--import ${NO_TYPEORM}` },
       });
       let output = '';
@@ -136,7 +136,7 @@ describe('npm start -- --once', () => {
       expect(output).toMatch(says);
       expect(code).toBe(failed > 0 ? 1 : 0);
     },
-    // It takes half a minute, and minutes on a busy machine: it builds the sample and starts servers.
+    // This takes half a minute, and several minutes on a busy machine: it builds the sample and starts servers.
     600_000,
   );
 });

@@ -1,4 +1,4 @@
-// What the test uses of playwright-core, whose own types need those of a browser, which this project does not have.
+// The parts of playwright-core that the test uses. Its own types require DOM types, which this project doesn't have.
 export interface Locator {
   count(): Promise<number>;
   first(): Locator;

@@ -1,5 +1,5 @@
-/* global document, getComputedStyle, Node, SVGElement -- of the page */
-// Plain JavaScript, because the script that takes the screenshot uses it too. Its types are in sale-browser.d.mts.
+/* global document, getComputedStyle, Node, SVGElement -- in the page */
+// Plain JavaScript, because the screenshot script also uses it. The types are in sale-browser.d.mts.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
@@ -7,17 +7,17 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
 
-/** Where Debian has Chromium, and runners of GitHub have Chrome. Undefined where there is neither. */
+/** The path of Chromium on Debian or Chrome on GitHub runners, or undefined. */
 export const browserPath = ['/usr/bin/chromium', '/usr/bin/google-chrome'].find((path) => existsSync(path));
 
-// Chromium refuses to run as root with its sandbox. It opens nothing but our own page.
+// Chromium refuses to run as root with its sandbox. It only opens our own page.
 const ARGUMENTS = process.getuid?.() === 0 ? ['--no-sandbox'] : [];
 
 export function launchBrowser() {
   return chromium.launch({ executablePath: browserPath, args: ARGUMENTS });
 }
 
-/** Runs `npm start` with these options, and answers where its page is. */
+/** Runs `npm start` with these options and returns the URL of its page. */
 export async function startSale(...options) {
   const script = join(import.meta.dirname, '../../sample-app/demo/start.mjs');
   const program = spawn(process.execPath, [script, ...options], { stdio: ['ignore', 'pipe', 'inherit'] });
@@ -32,7 +32,7 @@ export async function startSale(...options) {
     output += `${line}\n`;
     const [, url] = /^See it live: (.*)$/.exec(line) ?? [];
     if (url === undefined) continue;
-    // Unread output would block the shop one day.
+    // Unread output would eventually block the shop.
     program.stdout.resume();
     return { url, output, stop };
   }
@@ -40,15 +40,15 @@ export async function startSale(...options) {
 }
 
 /**
- * Opens the sale and freezes the holder with the keyboard alone. On a busy machine a sale may be over before a holder is met; then
- * with the next one.
+ * Opens the sale and freezes the holder, using only the keyboard. On a busy machine, a sale may end before a holder is
+ * frozen. Then try again with the next sale.
  */
 export async function freezeHolder(page) {
   const step = page.locator('#steps li').first();
   do {
     await page.locator('#open[aria-disabled=false]').press('Enter');
     await page.locator('#open[aria-disabled=true]').waitFor();
-    // The sale has begun. More orders come, so somebody enters when the lease ends.
+    // The sale has started. More orders follow, so one enters when the lease expires.
     await page.locator('#writes tr').first().waitFor();
     await page.locator('#freeze').press('Enter');
     await step.or(page.locator('#open[aria-disabled=false]')).first().waitFor();
@@ -59,7 +59,7 @@ export async function closed(page) {
   await page.getByRole('status').filter({ hasText: 'The sale is over.' }).waitFor();
 }
 
-/** How many of these elements have each class. */
+/** Counts these elements by class. */
 export function countClasses(elements) {
   return elements.evaluateAll((all) => {
     const counts = {};
@@ -72,7 +72,7 @@ export function styleOf(element, property) {
   return element.evaluate((node, name) => getComputedStyle(node).getPropertyValue(name), property);
 }
 
-/** What is wider than the window, or than its panel. A drawing clips itself. */
+/** Returns elements wider than the window or their panel. Drawings clip themselves. */
 export function overflowing(page) {
   return page.evaluate(() => {
     const right = (node) => node.getBoundingClientRect().right;
@@ -86,7 +86,7 @@ export function overflowing(page) {
   });
 }
 
-/** The texts of the page whose contrast to what is behind them is below `least`. */
+/** Returns the page's texts whose contrast with their background is below `least`. */
 export function contrastBelow(page, least) {
   return page.evaluate((bound) => {
     const numbers = (color) => color.match(/[\d.]+/g).map(Number);

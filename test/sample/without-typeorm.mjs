@@ -1,8 +1,8 @@
-// Loaded before a program by `node --import`: TypeORM is not installed for it.
+// Loaded with `node --import`: makes TypeORM appear not to be installed.
 import { register } from 'node:module';
 import { isMainThread } from 'node:worker_threads';
 
-// The hooks run in a thread of their own.
+// The hooks run in a separate thread.
 if (isMainThread) register(import.meta.url);
 
 export function resolve(specifier, context, next) {

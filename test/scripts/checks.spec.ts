@@ -14,7 +14,7 @@ const READY = {
 
 const CHECK_SITE = join(ROOT, 'scripts/check-site.mjs');
 
-describe('the check of a release', () => {
+describe('check-release.mjs', () => {
   let folder: string;
   beforeEach(() => (folder = mkdtempSync(join(tmpdir(), 'release-'))));
   afterEach(() => {
@@ -52,17 +52,17 @@ describe('the check of a release', () => {
     return { status, problems: stderr.trim() };
   }
 
-  it('passes when everything is set', () => {
+  it('passes if everything is set', () => {
     expect(check()).toEqual({ status: 0, problems: '' });
   });
 
-  it.each(['homepage', 'repository', 'bugs'])('refuses a manifest without "%s"', (name) => {
+  it.each(['homepage', 'repository', 'bugs'])('rejects a manifest without "%s"', (name) => {
     const { status, problems } = check({ manifest: { ...READY, [name]: undefined } });
     expect(status).toBe(1);
     expect(problems).toMatch(`package.json has no "${name}".`);
   });
 
-  it('refuses alert rules without an address of the runbook', () => {
+  it('rejects alert rules without a runbook address', () => {
     const { status, problems } = check({ rules: 'runbook: docs/operate/runbook.md#a-lock-was-lost' });
     expect(status).toBe(1);
     expect(problems).toMatch(`${RULES} has no address of the runbook.`);
@@ -77,24 +77,24 @@ describe('the check of a release', () => {
     expect(readFileSync(join(folder, RULES), 'utf8')).toBe(FILLED_RULES);
   });
 
-  it('until then, no file has an address', () => {
+  it('no file contains an address before the release', () => {
     const manifest = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { repository?: { url: string } };
     const files = ['package.json', 'SECURITY.md', RULES].map((file) => readFileSync(join(ROOT, file), 'utf8'));
     expect(files.join('').match(/\/OWNER\//)).toBeNull();
     if (manifest.repository === undefined) expect(files.join('').match(/https:\/\/github\.com/)).toBeNull();
   });
 
-  it('refuses a version without its entry in the changelog', () => {
+  it('rejects a version without its changelog entry', () => {
     expect(check({ changelog: '## 1.2.2 (2026-11-01)' }).problems).toMatch('no heading "## 1.2.3"');
     expect(check({ changelog: '## 1.2.3 (unreleased)' }).problems).toMatch('unreleased');
   });
 
-  it('refuses a tag of another version', () => {
+  it('rejects a tag of another version', () => {
     expect(check({ tag: 'v1.2.4' }).problems).toMatch('the tag must be v1.2.3');
   });
 });
 
-describe('the check of the site', () => {
+describe('check-site.mjs', () => {
   let site: string;
   beforeEach(() => {
     site = mkdtempSync(join(tmpdir(), 'lock-site-'));
@@ -111,7 +111,7 @@ describe('the check of the site', () => {
     return lines;
   }
 
-  it('accepts links to pages and their anchors, and links to other hosts', () => {
+  it('accepts links to pages, anchors, and other hosts', () => {
     expect(
       problems({
         'index.html':
@@ -122,7 +122,7 @@ describe('the check of the site', () => {
     ).toEqual([]);
   });
 
-  it('refuses links to what does not exist', () => {
+  it('rejects links to missing targets', () => {
     expect(
       problems({
         'index.html':
@@ -137,7 +137,7 @@ describe('the check of the site', () => {
     ]);
   });
 
-  it('refuses what is loaded from another host', () => {
+  it('rejects resources from other hosts', () => {
     expect(
       problems({
         'index.html':

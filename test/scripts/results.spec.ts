@@ -5,7 +5,7 @@ import { join } from 'node:path';
 
 const ROOT = join(import.meta.dirname, '../..');
 const SCRIPTS = join(ROOT, 'scripts');
-// Plain JavaScript without types, as the programs are.
+// Untyped, because the programs are plain JavaScript.
 const MARKDOWN: string = '../../bench/markdown.mjs';
 const CODE = '/**\n * Meaning.\n */\nexport const limit = 1;\n';
 
@@ -26,7 +26,7 @@ describe('the hash of measured code', () => {
     return spawnSync(process.execPath, ['--input-type=module', '-e', program], { encoding: 'utf8' }).stdout.trim();
   }
 
-  it('changes with the code, and not with its comments', () => {
+  it('changes with the code, but not with its comments', () => {
     const hash = hashWith(CODE);
     expect(hash).toMatch(/^[0-9a-f]{16}$/);
     expect(hashWith('// Other words.\n\nexport const limit = 1;\n', '-- words\nreturn 1\n')).toBe(hash);
@@ -35,7 +35,7 @@ describe('the hash of measured code', () => {
   });
 });
 
-it('the check of the results names each that is older than its code, and how to draw it again', () => {
+it('check-results.mjs lists each result older than its code, with the command that renews it', () => {
   const check = join(SCRIPTS, 'check-results.mjs');
   const { stdout, status } = spawnSync(process.execPath, [check, '--grace', '100000'], { encoding: 'utf8' });
   const [total = '', stale] = /(\d+) results, (\d+) older than their code, 0 for too long\.\n$/.exec(stdout)!.slice(1);
@@ -49,7 +49,7 @@ it.each<[results: string, program: string]>([
   ['chaos', '../../chaos/pages.mjs'],
   ['benchmarks', '../../bench/pages.mjs'],
   ['comparisons', '../../bench/behavior/pages.mjs'],
-])('the pages show exactly the results that were kept: %s', async (_, program) => {
+])('the pages match the kept results: %s', async (_, program) => {
   const { partsOfPages } = (await import(program)) as { partsOfPages(): Record<string, Record<string, string>> };
   const { withPart } = (await import(MARKDOWN)) as { withPart(text: string, part: string, content: string): string };
   const pages = Object.entries(partsOfPages());
@@ -60,17 +60,17 @@ it.each<[results: string, program: string]>([
   }
 });
 
-it('each mistake on a real server gets a message with place, value and remedy, as the page shows it', () => {
+it('each mistake on a real server produces the documented message with its place, value, and remedy', () => {
   const args = ['--import', './chaos/typescript.mjs', 'mistakes/run.mjs', '--check', 'servers'];
   const { status, stdout } = spawnSync(process.execPath, args, { cwd: ROOT, encoding: 'utf8' });
-  // A driver warns there of an account that lacks permissions.
+  // A driver may warn on standard error about an account without permissions.
   expect([status, stdout]).toEqual([0, expect.stringMatching(/^(\d+) of \1 messages/)]);
 }, 240_000);
 
 const root = join(import.meta.dirname, '../..');
 
 describe('npm run walk', () => {
-  it('counts the functions, files and returns of one lock, and lists the files in the order of the calls', () => {
+  it('counts the functions, files, and returns of one lock, and lists the files in call order', () => {
     const output = execFileSync(process.execPath, ['scripts/walk.mjs', '--list', 'memory'], {
       cwd: root,
       encoding: 'utf8',

@@ -38,7 +38,7 @@ describe('npm test', () => {
     return { code, output: output(), lines: output().trimEnd().split('\n') };
   }
 
-  it('ends with a line that counts, and repeats a file that fails', async () => {
+  it('ends with a summary line, and repeats a failed file', async () => {
     const { code, lines, output } = await run('green', 'red');
     expect({ code, output }).toMatchObject({ code: 1 });
     expect(lines.at(-1)).toBe('1 passed, 1 failed');
@@ -46,7 +46,7 @@ describe('npm test', () => {
     expect(output).not.toContain('unstable:');
   });
 
-  it('names a file that is red once with its first error, and is green', async () => {
+  it('reports a file that failed once as unstable with its first error, and passes', async () => {
     const { code, lines, output } = await run('unstable');
     expect({ code, output }).toMatchObject({ code: 0 });
     expect(lines.at(-1)).toBe('1 passed, 0 failed');
@@ -65,11 +65,11 @@ describe('npm test', () => {
     const { code, lines } = await run('unstable');
     expect(code).toBe(0);
     expect(lines).toContain(`unstable 3 times in 31 days: ${file}`);
-    // Also a run in which it is green.
+    // Even if the file passes in this run.
     expect((await run('green')).lines).toContain(`unstable 3 times in 31 days: ${file}`);
   });
 
-  it('lists what was skipped with its reasons, and is red for a skipped test without one', async () => {
+  it('lists skipped tests with their reasons, and fails if a skipped test has none', async () => {
     const { code, lines, output } = await run('skipping', 'green');
     expect({ code, output }).toMatchObject({ code: 1 });
     expect(output).toContain('1 skipped: there is none\n');
@@ -77,18 +77,18 @@ describe('npm test', () => {
     expect(lines.at(-1)).toBe('2 passed, 1 failed, 2 skipped');
   });
 
-  it('is red for a folder or a process that a test leaves behind, and removes both', async () => {
+  it('fails if a test leaves a folder or a process behind, and removes both', async () => {
     const { code, output } = await run('litter');
     expect({ code, output }).toMatchObject({ code: 1 });
     const [, left] = /left behind: file (\S+litter-\S+)/.exec(output) ?? [];
     expect(existsSync(left ?? '/')).toBe(false);
-    // Only Linux names the files and processes of a process.
+    // Only Linux can list the processes that belong to a run.
     if (process.platform !== 'linux') return;
     const [, pid] = /left behind: process (\d+): sleep 1000/.exec(output) ?? [];
     expect(isAlive(Number(pid))).toBe(false);
   });
 
-  it('removes its folder also when Jest itself fails', async () => {
+  it('removes its folder even if Jest itself fails', async () => {
     const own = await mkdtemp(join(folder, 'own-'));
     const args = ['scripts/test.mjs', '--unit', '--config', 'missing.config.mjs', 'green'];
     const child = spawn(process.execPath, args, { cwd: ROOT, env: { ...process.env, TMPDIR: own }, stdio: 'ignore' });
@@ -97,12 +97,12 @@ describe('npm test', () => {
   });
 
   it.each(['SIGINT', 'SIGTERM'] as const)(
-    'leaves no server, folder or process behind after %s',
+    'leaves no server, folder, or process behind after %s',
     async (signal) => {
       await rm(marker, { force: true });
       const { child, output } = start('hanging');
       while (!existsSync(marker)) {
-        if (child.exitCode !== null) throw new Error(`It ended early: ${output()}`);
+        if (child.exitCode !== null) throw new Error(`The run ended early: ${output()}`);
         await sleep(50);
       }
       const servers = JSON.parse(await readFile(marker, 'utf8')) as { pid: number; folder: string }[];
@@ -116,7 +116,7 @@ describe('npm test', () => {
   );
 });
 
-/** Whether the process runs. A zombie has ended, and only its parent has not asked for its exit code. */
+/** Whether the process is running. A zombie has exited, but its parent hasn't read the exit code yet. */
 function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);

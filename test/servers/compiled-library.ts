@@ -7,13 +7,13 @@ import { writeLuaModules } from '../../scripts/lua-modules.mjs';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
-/** The library as JavaScript in a folder of its own, for processes that run without Jest. */
+/** The library compiled to JavaScript in a temporary folder, for processes that run without Jest. */
 export interface CompiledLibrary {
   readonly folder: string;
   remove(): Promise<void>;
 }
 
-/** Compiles lib/, without checking types. */
+/** Compiles lib/ without type checking. */
 export async function compileLibrary(): Promise<CompiledLibrary> {
   const target = await mkdtemp(join(tmpdir(), 'lock-library-'));
   await writeFile(join(target, 'package.json'), '{ "type": "module" }');
@@ -29,7 +29,7 @@ export async function compileLibrary(): Promise<CompiledLibrary> {
           swcrc: false,
           jsc: {
             parser: { syntax: 'typescript', decorators: true },
-            // Those of Nest.
+            // Required by Nest's decorators.
             transform: { legacyDecorator: true, decoratorMetadata: true },
             target: 'es2022',
           },

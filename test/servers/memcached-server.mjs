@@ -1,4 +1,4 @@
-// Plain JavaScript like the other servers. Its types stand in memcached-server.d.mts.
+// Plain JavaScript like the other servers. The types are in memcached-server.d.mts.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { connect } from 'node:net';
@@ -8,7 +8,7 @@ import { answers, end, freePort, killAtExit, programOf } from './server-process.
 const READY_WITHIN = 10_000;
 const GREETING = { hello: 'version\r\n', answer: /^(VERSION|CLIENT_ERROR unauthenticated)/ };
 
-/** Starts a memcached of its own on a free loopback port. */
+/** Starts memcached on a free loopback port. */
 export async function startMemcached({ args = [] } = {}) {
   const port = await freePort();
   let child = await launch(port, args);
@@ -44,7 +44,7 @@ export async function startMemcached({ args = [] } = {}) {
 }
 
 async function launch(port, args) {
-  // It refuses to be root unless it is told to be.
+  // memcached refuses to run as root without this option.
   const user = process.getuid?.() === 0 ? ['-u', 'root'] : [];
   const child = spawn(programOf('memcached'), ['-p', String(port), '-l', '127.0.0.1', ...user, ...args], {
     stdio: 'ignore',
@@ -64,5 +64,5 @@ async function ready(port) {
   for (const until = Date.now() + READY_WITHIN; Date.now() < until; await sleep(10)) {
     if (await answers(port, GREETING)) return;
   }
-  throw new Error(`memcached on port ${port} does not answer.`);
+  throw new Error(`memcached on port ${port} does not respond.`);
 }

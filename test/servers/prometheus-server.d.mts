@@ -30,10 +30,10 @@ export interface PrometheusServer {
 export const hasPrometheus: boolean;
 
 /**
- * Starts a Prometheus of its own, which scrapes these addresses every second.
+ * Starts a Prometheus server that scrapes these addresses every second.
  *
- * @param targets addresses by the instance that they are
- * @param ruleFiles absolute paths of files with rules, evaluated every second
+ * @param targets The addresses by instance name.
+ * @param ruleFiles The absolute paths of rule files, evaluated every second.
  */
 export function startPrometheus(
   targets: Readonly<Record<string, string>>,

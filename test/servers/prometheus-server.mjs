@@ -1,4 +1,4 @@
-// Plain JavaScript, because the script that draws the dashboard uses it too. Its types stand in prometheus-server.d.mts.
+// Plain JavaScript, because the script that draws the dashboard also uses it. The types are in prometheus-server.d.mts.
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -11,10 +11,10 @@ const GREETING = { hello: 'GET /-/ready HTTP/1.0\r\n\r\n', answer: /^HTTP\/1\.\d
 export const hasPrometheus = ['/usr/bin/prometheus', '/usr/bin/promtool'].every((path) => existsSync(path));
 
 /**
- * Starts a Prometheus of its own, which scrapes these addresses every second.
+ * Starts a Prometheus server that scrapes these addresses every second.
  *
- * @param targets addresses by the instance that they are
- * @param ruleFiles absolute paths of files with rules, evaluated every second
+ * @param targets The addresses by instance name.
+ * @param ruleFiles The absolute paths of rule files, evaluated every second.
  */
 export async function startPrometheus(targets, ruleFiles = []) {
   const folder = await mkdtemp(join(tmpdir(), 'lock-prometheus-'));

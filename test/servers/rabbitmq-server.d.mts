@@ -6,5 +6,5 @@ export interface RabbitmqServer {
 /** Whether RabbitMQ is installed. */
 export const hasRabbitmq: boolean;
 
-/** Starts a RabbitMQ of its own, with the user `guest` and no plugins. */
+/** Starts a RabbitMQ server with the user `guest` and no plugins. */
 export function startRabbitmq(): Promise<RabbitmqServer>;

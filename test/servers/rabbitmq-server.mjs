@@ -1,26 +1,26 @@
-// Plain JavaScript, as its siblings are. Its types stand in rabbitmq-server.d.mts.
+// Plain JavaScript like the other servers. The types are in rabbitmq-server.d.mts.
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { end, freePort, launch, ready } from './server-process.mjs';
 
-// The script itself: what the PATH has changes to the user of the service.
+// The original script, because the one on the PATH switches to the service's user.
 const PROGRAM = '/usr/lib/rabbitmq/bin/rabbitmq-server';
-// The header of AMQP 0-9-1; the answer is a frame of a method.
+// The AMQP 0-9-1 protocol header. The response is a method frame.
 const GREETING = { hello: Buffer.from('AMQP\0\0\x09\x01', 'latin1'), answer: /^\x01/ };
 
-// Alone it takes five seconds.
+// A start takes five seconds on an idle machine.
 const READY_WITHIN = 60_000;
 
 /** Whether RabbitMQ is installed. */
 export const hasRabbitmq = existsSync(PROGRAM);
 
-/** Starts a RabbitMQ of its own, with the user `guest` and no plugins. */
+/** Starts a RabbitMQ server with the user `guest` and no plugins. */
 export async function startRabbitmq() {
   const folder = await mkdtemp(join(tmpdir(), 'lock-rabbitmq-'));
   const [port, nodePort, namesPort] = [await freePort(), await freePort(), await freePort()];
-  // Erlang would start the daemon that knows the names of nodes by itself, and leave it behind.
+  // Otherwise, Erlang starts its name daemon (epmd) automatically and leaves it running.
   const names = launch('epmd', ['-port', String(namesPort), '-address', '127.0.0.1']);
   const server = launch(PROGRAM, [], {
     env: {
@@ -38,7 +38,7 @@ export async function startRabbitmq() {
       RABBITMQ_CONF_ENV_FILE: join(folder, 'none'),
       RABBITMQ_CONFIG_FILE: join(folder, 'none'),
       RABBITMQ_ENABLED_PLUGINS_FILE: join(folder, 'none'),
-      // The script then becomes the server, instead of starting it as a child that we could not end.
+      // Makes the script exec the server instead of starting it as a child that we couldn't end.
       RABBITMQ_ALLOW_INPUT: 'yes',
       RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: '-noinput +S 1:1 +sbwt none -kernel inet_dist_use_interface {127,0,0,1}',
     },

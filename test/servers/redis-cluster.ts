@@ -10,15 +10,18 @@ export interface ClusterNode {
   readonly id: string;
 }
 
-/** A Redis Cluster of our own: three masters, each with a third of the slots, and any number of replicas for each. */
+/** A Redis Cluster of three masters, each with a third of the slots and any number of replicas. */
 export interface RedisCluster {
   readonly masters: readonly ClusterNode[];
   readonly replicas: readonly ClusterNode[];
-  /** Start nodes, as ioredis' `Cluster` takes them. */
+  /** Start nodes in the format of ioredis' `Cluster`. */
   readonly addresses: { readonly host: string; readonly port: number }[];
-  /** Lets nothing pass between this node and the others on their bus. Clients and replicas reach it. Only with `hasWiredBus`. */
+  /**
+   * Partitions this node from the others on the cluster bus. Clients and replicas still reach it. Requires
+   * `hasWiredBus`.
+   */
   cutOff(node: ClusterNode): void;
-  /** Ends `cutOff`. */
+  /** Ends the partition. */
   join(): void;
   stop(): Promise<void>;
 }
@@ -26,7 +29,10 @@ export interface RedisCluster {
 const SLOTS = 16_384;
 const READY_WITHIN = 50_000;
 
-/** @param hasWiredBus whether the nodes speak to each other through proxies, so that one can be cut off. Linux only: each has an address of its own. */
+/**
+ * @param hasWiredBus Whether the nodes communicate through proxies, so that one can be partitioned. Linux only, because
+ * each node has its own loopback address.
+ */
 export async function startRedisCluster({
   replicas: copies = 0,
   nodeTimeout = 1_000,
@@ -42,7 +48,7 @@ export async function startRedisCluster({
   const masters = nodes.slice(0, 3);
   const replicas = nodes.slice(3);
   const [first] = masters as [StartedNode];
-  // As `redis-cli --cluster create` does it, which needs seconds more.
+  // Like `redis-cli --cluster create`, which takes seconds longer.
   await Promise.all(masters.map(({ admin }, index) => admin.call('CLUSTER', ['SET-CONFIG-EPOCH', String(index + 1)])));
   await Promise.all(
     masters.map(({ admin }, index) => {
@@ -62,7 +68,7 @@ export async function startRedisCluster({
   await Promise.all(
     replicas.map(({ admin }) => {
       const isLinked = async () => (await admin.info('replication')).includes('master_link_status:up');
-      return until(isLinked, 'a replica of the Cluster finds its master', READY_WITHIN);
+      return until(isLinked, 'a Cluster replica connected to its master', READY_WITHIN);
     }),
   );
   return {
@@ -85,36 +91,36 @@ export async function startRedisCluster({
 }
 
 interface StartedNode extends ClusterNode {
-  /** On which the others call it. */
+  /** The port that other nodes connect to. */
   readonly busPort: number;
   readonly bus: TcpProxy | undefined;
-  /** The address from which it calls the others, if it has one of its own. */
+  /** The address that this node connects from, if it has its own. */
   readonly source: string | undefined;
 }
 
 async function startNode(nodeTimeout: number, given: readonly string[], source?: string): Promise<StartedNode> {
-  // Its default is the port + 10 000, which may be no port.
+  // The default is the port + 10,000, which may exceed the valid range.
   const ownPort = await freePort();
   const bus = source === undefined ? undefined : await startTcpProxy(ownPort);
   const busPort = bus?.port ?? ownPort;
   const args = ['--cluster-enabled', 'yes', '--cluster-config-file', 'nodes.conf', '--cluster-port', String(ownPort)];
   if (source !== undefined) {
-    // It listens on 127.0.0.1 alone. In protected mode it would refuse replicas that come from elsewhere.
+    // The node listens only on 127.0.0.1. In protected mode, it would refuse replicas from other addresses.
     args.push('--bind-source-addr', source, '--cluster-announce-ip', '127.0.0.1', '--protected-mode', 'no');
     args.push('--cluster-announce-bus-port', String(busPort));
   }
   const server = await startRedisServer({
     args: [...args, '--cluster-node-timeout', String(nodeTimeout), '--repl-diskless-sync-delay', '0', ...given],
   });
-  // ioredis waits 2 s by default for a server that is gone, with a timer that keeps the process alive.
+  // By default, ioredis waits 2 s for a server that is gone, with a timer that keeps the process alive.
   const admin = new Redis(server.url, { maxRetriesPerRequest: null, disconnectTimeout: 100 });
   admin.on('error', () => undefined);
   return { server, admin, busPort, bus, source, id: String(await admin.call('CLUSTER', ['MYID'])) };
 }
 
 /**
- * Gives a node the greatest epoch. Otherwise gossip takes a slot from it again that it was given by `SETSLOT`, when the old owner claims it with a
- * greater one.
+ * Gives a node the greatest epoch. Otherwise, gossip reverts a slot assigned with `SETSLOT` when the old owner claims
+ * it with a greater epoch.
  */
 export async function outrank(node: ClusterNode, { masters }: Pick<RedisCluster, 'masters'>): Promise<void> {
   const others = masters.filter((each) => each !== node);
@@ -125,12 +131,12 @@ export async function outrank(node: ClusterNode, { masters }: Pick<RedisCluster,
   }, 'the node has the greatest epoch');
 }
 
-/** What each node says of itself in this field of `CLUSTER INFO`. */
+/** Returns this field of each node's `CLUSTER INFO`. */
 function fieldOf(nodes: readonly ClusterNode[], field: RegExp): Promise<(string | undefined)[]> {
   return Promise.all(nodes.map(async ({ admin }) => field.exec(String(await admin.call('CLUSTER', ['INFO'])))?.[1]));
 }
 
 function untilAll(nodes: readonly ClusterNode[], field: RegExp, value: string): Promise<void> {
-  const what = `each node of the Cluster says that ${field.source} is ${value}`;
+  const what = `each Cluster node reports that ${field.source} is ${value}`;
   return until(async () => (await fieldOf(nodes, field)).every((found) => found === value), what, READY_WITHIN);
 }

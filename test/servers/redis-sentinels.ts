@@ -2,12 +2,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { type RedisServer, startRedisServer } from './redis-server.mjs';
 
-/** Three Redis servers, one the master of the others, and three Sentinels that watch them. */
+/** Three Redis servers, a master and two replicas, and three Sentinels that monitor them. */
 export interface RedisSentinels {
   readonly master: RedisServer;
   readonly replicas: readonly RedisServer[];
   readonly sentinels: readonly RedisServer[];
-  /** What ioredis needs to find the master. */
+  /** The ioredis options that find the master. */
   readonly options: {
     readonly sentinels: { readonly host: string; readonly port: number }[];
     readonly name: string;

@@ -1,4 +1,4 @@
-// Plain JavaScript, because the scripts that use it run before anything is built. Its types stand in redis-server.d.mts.
+// Plain JavaScript, because scripts use it before anything is built. The types are in redis-server.d.mts.
 import { spawn } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -7,16 +7,16 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { answers, end, freePort, killAtExit, programOf, tiedToUs } from './server-process.mjs';
 
 const READY_WITHIN = 10_000;
-/** It is this very process. Also when it wants a password: then it is up. */
+/** Matches only this process. A server that requires a password is also up. */
 const greetingOf = (pid) => ({ hello: 'INFO server\r\n', answer: new RegExp(`process_id:${pid}\\b|NOAUTH|NOPERM`) });
 
-/** Starts a Redis of its own on a free loopback port, in a temporary folder: a Valkey, where LOCK_TEST_ROOT has one. */
+/** Starts Redis on a free loopback port in a temporary folder, or Valkey if LOCK_TEST_ROOT contains it. */
 export async function startRedisServer({ args: given = [], env = {}, sentinel } = {}) {
   const folder = await mkdtemp(join(tmpdir(), 'lock-redis-'));
   const port = await freePort();
   let args = ['--save', '', '--appendonly', 'no', ...given];
   if (sentinel !== undefined) {
-    // A Sentinel keeps what it learns in its configuration file.
+    // A Sentinel stores its state in its configuration file.
     const file = join(folder, 'sentinel.conf');
     await writeFile(file, sentinel);
     args = [file, '--sentinel', ...given];
@@ -33,11 +33,11 @@ export async function startRedisServer({ args: given = [], env = {}, sentinel } 
     get pid() {
       return child.pid;
     },
-    /** Sends a signal to the server, such as SIGSTOP and SIGCONT. */
+    /** Sends a signal to the server, such as SIGSTOP or SIGCONT. */
     signal(name) {
       child.kill(name);
     },
-    /** Ends the server without a farewell and starts it again with the same port and folder. */
+    /** Kills the server and restarts it with the same port and folder. */
     async crash({ downFor = 0 } = {}) {
       await end(child, 'SIGKILL');
       await sleep(downFor);
@@ -51,7 +51,7 @@ export async function startRedisServer({ args: given = [], env = {}, sentinel } 
 }
 
 async function launch(port, folder, args, env) {
-  // First what was asked for: it may begin with a file.
+  // The given arguments come first, because they may start with a file.
   const all = [...args, '--port', String(port), '--bind', '127.0.0.1', '--dir', folder];
   const child = spawn(...tiedToUs(programOf('valkey-server', 'redis-server'), all), {
     env: { ...process.env, ...env },
@@ -78,5 +78,5 @@ async function ready(port, pid, output) {
   for (const until = Date.now() + READY_WITHIN; Date.now() < until; await sleep(10)) {
     if (await answers(port, greeting)) return;
   }
-  throw new Error(`redis-server on port ${port} does not answer:\n${output()}`);
+  throw new Error(`redis-server on port ${port} does not respond:\n${output()}`);
 }

@@ -3,8 +3,8 @@ import { closeSync, mkdtempSync, openSync, rmSync, writeFileSync, writeSync } fr
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-// Replaces the wall clock of one process. The monotonic clock, and so its timers, stay as they are. (libfaketime breaks redis-server:
-// its allocator recurses.)
+// Replaces a process's wall clock. The monotonic clock, and therefore timers, are unaffected. (libfaketime breaks
+// redis-server: its allocator recurses.)
 const SOURCE = `
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -40,20 +40,20 @@ int clock_gettime(clockid_t id, struct timespec *v) {
 }
 `;
 
-/** A wall clock for a server that tests can step or stop. */
+/** A server's wall clock, which tests can step or freeze. */
 export interface ServerClock {
-  /** What the server must be started with. */
+  /** The environment to start the server with. */
   readonly env: Readonly<Record<string, string>>;
-  /** The clock runs, `milliseconds` ahead of the real one. */
+  /** Runs the clock `milliseconds` ahead of the real one. */
   step(milliseconds: number): void;
-  /** The clock stands at `milliseconds` since the epoch until it is set again. */
+  /** Freezes the clock at `milliseconds` since the epoch until it's set again. */
   freeze(milliseconds: number): void;
   remove(): void;
 }
 
-export const NO_COMPILER = 'a clock for the server needs a C compiler';
+export const NO_COMPILER = 'a server clock needs a C compiler';
 
-/** Makes a clock, or answers nothing where there is no C compiler. */
+/** Creates a clock, or returns undefined without a C compiler. */
 export function makeServerClock(): ServerClock | undefined {
   const folder = mkdtempSync(join(tmpdir(), 'lock-clock-'));
   const [source, library, page] = ['clock.c', 'clock.so', 'page'].map((name) => join(folder, name)) as [

@@ -1,38 +1,41 @@
 import type { ChildProcess, SpawnOptions } from 'node:child_process';
 
-/** How a server shows that it is up: it is sent `hello`, and its first bytes must match `answer`. */
+/** How to detect that a server is up: it's sent `hello`, and the start of its response must match `answer`. */
 export interface Greeting {
   readonly hello: string | Buffer;
   readonly answer: RegExp;
-  /** 127.0.0.1 unless noted otherwise. */
+  /** 127.0.0.1 by default. */
   readonly address?: string;
 }
 
 export interface Launched {
   readonly process: ChildProcess;
-  /** The last 4 000 characters that it has said. */
+  /** The last 4,000 characters of output. */
   readonly output: string;
-  /** Why it has ended. */
+  /** Why the process ended. */
   readonly failure: Error | undefined;
 }
 
-/** Starts a program that ends with this process at the latest, and keeps the end of what it says. */
+/** Starts a program, keeps the end of its output, and kills it at the latest when this process exits. */
 export function launch(program: string, args: readonly string[], options?: SpawnOptions): Launched;
 
-/** A file of an installed server by its path below `/`: below the folder LOCK_TEST_ROOT if that has it. */
+/**
+ * Resolves a file of an installed server by its path relative to `/`, preferring LOCK_TEST_ROOT if it contains the
+ * file.
+ */
 export function installed(path: string): string;
 
-/** The first of these programs below LOCK_TEST_ROOT, or else the name of the last one, for the PATH. */
+/** Returns the first of these programs found in LOCK_TEST_ROOT, or else the last name, for the PATH. */
 export function programOf(...names: string[]): string;
 
-/** Waits until the server that `launch` has started greets on `port`, for at most `within` ms. Default: 20 s. */
+/** Waits until the server started by `launch` is up on `port`, for at most `within` ms. Default: 50 s. */
 export function ready(child: Launched, port: number, greeting: Greeting, within?: number): Promise<void>;
 
-/** Whether the server on `port` greets. */
+/** Whether the server on `port` is up. */
 export function answers(port: number, greeting: Greeting): Promise<boolean>;
 
-/** Ends the process, unless it has ended, and waits for that. */
+/** Ends the process if it's still running, and waits for its exit. */
 export function end(child: ChildProcess, signal: NodeJS.Signals): Promise<void>;
 
-/** A port of the loopback interface on which nobody listens now. */
+/** Returns an unused port on the loopback interface. */
 export function freePort(): Promise<number>;

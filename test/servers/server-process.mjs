@@ -1,4 +1,4 @@
-// What every server that the tests start has in common. Plain JavaScript, as its users are.
+// Shared by all servers that tests start. Plain JavaScript like the server modules.
 import { spawn } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { createSocket } from 'node:dgram';
@@ -8,29 +8,29 @@ import { connect, createServer } from 'node:net';
 import { delimiter, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-// A start takes a second, and many on a busy machine.
+// A start takes one second, and many on a busy machine.
 const READY_WITHIN = 50_000;
-// Root alone has the folder of servers on its PATH.
+// Only root has the folder of servers on its PATH.
 const ENVIRONMENT = { ...process.env, PATH: `${process.env.PATH}${delimiter}/usr/sbin` };
 const running = new Set();
 
 /**
- * A file of an installed server by its path below `/`: below LOCK_TEST_ROOT if that folder has it. There another version can stand with
- * everything that it needs, as `npm run test:servers` unpacks it.
+ * Resolves a file of an installed server by its path relative to `/`, preferring LOCK_TEST_ROOT if it contains the
+ * file. `npm run test:servers` unpacks other server versions there with all their dependencies.
  */
 export function installed(path) {
   const other = process.env.LOCK_TEST_ROOT && join(process.env.LOCK_TEST_ROOT, path);
   return other && existsSync(other) ? other : join('/', path);
 }
 
-/** The first of these programs below LOCK_TEST_ROOT, or else the name of the last one, for the PATH. */
+/** Returns the first of these programs found in LOCK_TEST_ROOT, or else the last name, for the PATH. */
 export function programOf(...names) {
   const root = process.env.LOCK_TEST_ROOT;
   const paths = root ? names.flatMap((name) => ['usr/bin', 'usr/sbin'].map((folder) => join(root, folder, name))) : [];
   return paths.find((path) => existsSync(path)) ?? names.at(-1);
 }
 
-/** Starts a program that ends with this process at the latest, and keeps the end of what it says. */
+/** Starts a program, keeps the end of its output, and kills it at the latest when this process exits. */
 export function launch(program, args, options = {}) {
   const child = spawn(...tiedToUs(program, args), { env: ENVIRONMENT, ...options, stdio: ['ignore', 'pipe', 'pipe'] });
   const started = { process: child, output: '', failure: undefined };
@@ -47,7 +47,7 @@ export function launch(program, args, options = {}) {
   return started;
 }
 
-/** Ends the child with this process at the latest. One listener for all: Node warns of more than ten. */
+/** Kills the child at the latest when this process exits. A single listener, because Node warns about more than ten. */
 export function killAtExit(child) {
   if (running.size === 0) process.once('exit', killAll);
   running.add(child);
@@ -61,16 +61,19 @@ function killAll() {
   for (const child of running) child.kill('SIGKILL');
 }
 
-/** Waits until the server that `launch` has started greets on `port`, for at most `within` ms. */
+/** Waits until the server started by `launch` is up on `port`, for at most `within` ms. */
 export async function ready(child, port, greeting, within = READY_WITHIN) {
   for (const until = Date.now() + within; Date.now() < until; await sleep(20)) {
     if (child.failure) throw new Error(`The server cannot be started:\n${child.output}`, { cause: child.failure });
     if (await answers(port, greeting)) return;
   }
-  throw new Error(`The server on port ${port} does not answer:\n${child.output}`);
+  throw new Error(`The server on port ${port} does not respond:\n${child.output}`);
 }
 
-/** Whether the server on `port` of `address` greets: it is sent `hello`, and its first bytes must match `answer`. */
+/**
+ * Whether the server on `port` of `address` is up: it's sent `hello`, and the start of its response must match
+ * `answer`.
+ */
 export function answers(port, { hello, answer, address = '127.0.0.1' }) {
   return new Promise((resolve) => {
     const socket = connect(port, address, () => {
@@ -78,7 +81,7 @@ export function answers(port, { hello, answer, address = '127.0.0.1' }) {
     });
     socket.once('data', (data) => finish(answer.test(data.toString('latin1'))));
     socket.once('error', () => finish(false));
-    // A server that is starting may close it without a word, and then there is no timeout any more.
+    // A starting server may close the connection without a response, and then the timeout no longer fires.
     socket.once('close', () => finish(false));
     socket.setTimeout(500, () => finish(false));
     function finish(isUp) {
@@ -91,14 +94,14 @@ export function answers(port, { hello, answer, address = '127.0.0.1' }) {
 const SETPRIV = '/usr/bin/setpriv';
 
 /**
- * The command that runs this program so that the kernel ends it with us, whatever ends us: below Jest `process` is a copy, whose
- * 'exit' never comes, so a hook that runs into its time-out would leave its server behind. On Linux alone.
+ * Returns the command that runs this program so that the kernel kills it whenever this process ends. Under Jest,
+ * `process` is a copy that never emits 'exit', so a hook that times out would leave its server running. Linux only.
  */
 export function tiedToUs(program, args) {
   return existsSync(SETPRIV) ? [SETPRIV, ['--pdeathsig', 'KILL', program, ...args]] : [program, args];
 }
 
-/** Ends the process, unless it has ended, and waits for that. */
+/** Ends the process if it's still running, and waits for its exit. */
 export async function end(child, signal) {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const ended = once(child, 'exit');
@@ -107,13 +110,13 @@ export async function end(child, signal) {
   await ended;
 }
 
-// Below those that systems give to outgoing connections (Linux from 32 768): between our look and the server's start, and while
-// a server is down before it is started again, one of those would take a port from among them.
+// Below the ephemeral ports (on Linux, from 32,768). Otherwise, an outgoing connection could take the port between this
+// check and the server's start, or while the server is down before a restart.
 const [FIRST_PORT, PORTS] = [10_000, 22_000];
 
 /**
- * A port of the loopback interface on which nobody listens now, and which no other of our processes chooses while this one lives: its
- * server is down at times. At random, so that test files that run together do not meet.
+ * Returns an unused port on the loopback interface that no other test process chooses while this one lives, because its
+ * server is down at times. Random, so that concurrent test files don't collide.
  */
 export async function freePort() {
   for (;;) {
@@ -122,7 +125,7 @@ export async function freePort() {
   }
 }
 
-/** By the port of UDP of that number, which none of the servers uses: the system gives it back however we end. */
+/** Reserves the UDP port of the same number, which no server uses. The system frees it however the process ends. */
 async function reserve(port) {
   const reservation = createSocket('udp4').unref();
   reservation.bind({ port, address: '127.0.0.1', exclusive: true });

@@ -1,4 +1,4 @@
-// Plain JavaScript, because the scripts that use it run before anything is built. Its types stand in sql-server.d.mts.
+// Plain JavaScript, because scripts use it before anything is built. The types are in sql-server.d.mts.
 import { execFile } from 'node:child_process';
 import { chmod, chown, mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { existsSync, readdirSync, readFileSync, realpathSync } from 'node:fs';
@@ -11,14 +11,14 @@ import { end, freePort, installed, launch, programOf, ready } from './server-pro
 const run = promisify(execFile);
 
 /**
- * Starts a MySQL of its own on a free loopback port, in a temporary folder, with a database `test`; a MariaDB, where there is no MySQL. The
- * protocol of its URL says which it is.
+ * Starts MySQL, or MariaDB if MySQL isn't installed, on a free loopback port in a temporary folder, with a database
+ * `test`. The URL's protocol shows which one it is.
  */
 export function startMySqlOrMariaDb(settings) {
   return hasMySql() ? startMySql(settings) : startMariaDb(settings);
 }
 
-/** Starts a MariaDB of its own on a free loopback port, in a temporary folder, with a database `test`. */
+/** Starts MariaDB on a free loopback port in a temporary folder, with a database `test`. */
 export async function startMariaDb({ options = [], place } = {}) {
   const program = programOf('mariadbd');
   const settings = ['--debug-no-sync', '--innodb-flush-method=nosync', ...options];
@@ -29,7 +29,7 @@ export async function startMariaDb({ options = [], place } = {}) {
 
 async function startMySql({ options = [], place } = {}) {
   const program = mysqlProgram();
-  // Its second protocol would take a port that is not ours.
+  // The X protocol would open a port that may be taken.
   const settings = ['--mysqlx=OFF', '--secure-file-priv=', '--innodb-flush-method=O_DIRECT_NO_FSYNC', ...options];
   const install = async (common, folder) => {
     const file = join(folder, 'first.sql');
@@ -39,20 +39,24 @@ async function startMySql({ options = [], place } = {}) {
   return startMySqlFamily('mysql', program, settings, install, place);
 }
 
-// It begins with an account for the socket alone. MariaDB has both.
+// A new MySQL has an account only for the socket. MariaDB has both.
 const FIRST_OF_MYSQL = `CREATE DATABASE test;
 CREATE USER root@'127.0.0.1';
 GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION;
 `;
 
-/** @param options of the server @param install makes its data folder @param place where it listens, if not on a free port */
+/**
+ * @param options The server's options. @param install Creates the data folder. @param place Where to listen, if not on
+ * a free port.
+ */
 async function startMySqlFamily(protocol, program, options, install, place) {
   const folder = await mkdtemp(join(tmpdir(), `lock-${protocol}-`));
   const data = join(folder, 'data');
-  // It refuses to be root unless it is told to be.
+  // mysqld and mariadbd refuse to run as root without this option.
   const user = process.getuid?.() === 0 ? ['--user=root'] : [];
   const root = program.startsWith('/') ? [`--basedir=${dirname(dirname(program))}`] : [];
-  // A server that starts removes the temporary tables that it finds: beneath a common folder also those of one that is being set up.
+  // A starting server removes the temporary tables it finds. With a shared folder, these could belong to a server that
+  // is being set up.
   const common = ['--no-defaults', ...user, ...root, `--datadir=${data}`, `--tmpdir=${folder}`];
   await copyOrMake(protocol, data, () => install(common, folder));
   const { address, port } = place ?? { address: '127.0.0.1', port: await freePort() };
@@ -60,25 +64,26 @@ async function startMySqlFamily(protocol, program, options, install, place) {
     launch(program, [
       ...[...common, `--port=${port}`, `--bind-address=${address}`, `--socket=${join(folder, 's.sock')}`],
       ...[`--pid-file=${join(folder, 'pid')}`, '--skip-log-bin', '--skip-name-resolve', '--max-connections=1000'],
-      // Durable but for a loss of power: a test crashes the program, never the machine. A disk that is busy would stop it for seconds.
+      // Durable except for power loss: a test kills the process, never the machine. A busy disk would otherwise stall
+      // the server for seconds.
       ...['--innodb-buffer-pool-size=64M', '--innodb-flush-log-at-trx-commit=2', ...options],
     ]);
-  // The server greets whoever connects: its version follows the number of the protocol.
+  // The server sends its greeting first: the protocol number, then its version.
   const greeting = { hello: '', answer: /^....\n\d+\./s, address };
   return server({ folder, port, url: `${protocol}://root@${address}:${port}/test`, start, greeting, quit: 'SIGKILL' });
 }
 
-/** Whether `startMySqlOrMariaDb` starts a MySQL. */
+/** Whether `startMySqlOrMariaDb` starts MySQL. */
 export const hasMySql = () => mysqlProgram() !== undefined;
 
-/** MySQL's server; undefined where there is none, or where `mysqld` is another name of MariaDB's. */
+/** Returns MySQL's server, or undefined if there is none or `mysqld` is a link to MariaDB's. */
 function mysqlProgram() {
   const found = programOf('mysqld');
   const path = found.startsWith('/') ? found : '/usr/sbin/mysqld';
   return existsSync(path) && basename(realpathSync(path)) !== 'mariadbd' ? path : undefined;
 }
 
-/** Starts a MariaDB as the only node of a Galera cluster. */
+/** Starts MariaDB as the only node of a Galera cluster. */
 export async function startGaleraNode() {
   const [group, transfer] = [await freePort(), await freePort()];
   const provider = `gmcast.listen_addr=tcp://127.0.0.1:${group};ist.recv_addr=127.0.0.1:${transfer}`;
@@ -95,17 +100,17 @@ export async function startGaleraNode() {
   });
 }
 
-/** Starts a PgBouncer on a free loopback port, which pools connections to this Postgres by transaction. */
+/** Starts PgBouncer on a free loopback port, in front of this Postgres server. Pools by transaction by default. */
 export async function startPgBouncer(port, mode = 'transaction') {
   const folder = await mkdtemp(join(tmpdir(), 'lock-pgbouncer-'));
-  // It refuses to be root.
+  // PgBouncer refuses to run as root.
   const account = process.getuid?.() === 0 ? await accountOf('postgres') : undefined;
   if (account) await chown(folder, account.uid, account.gid);
   const own = await freePort();
   const settings = [
     ...['[databases]', `* = host=127.0.0.1 port=${port} user=postgres`, '[pgbouncer]', 'listen_addr = 127.0.0.1'],
     ...[`listen_port = ${own}`, 'unix_socket_dir =', 'auth_type = any', `pool_mode = ${mode}`],
-    // In transaction mode few, so that the statements of one client go to several server processes.
+    // In transaction mode, a small pool, so that one client's statements reach several server processes.
     ...(mode === 'transaction' ? ['default_pool_size = 3'] : []),
   ];
   const file = join(folder, 'pgbouncer.ini');
@@ -116,7 +121,7 @@ export async function startPgBouncer(port, mode = 'transaction') {
   return server({ folder, port: own, url, start, greeting, quit: 'SIGQUIT' });
 }
 
-/** Starts a Postgres of its own on a free loopback port, in a temporary folder. */
+/** Starts Postgres on a free loopback port in a temporary folder. */
 export function startPostgres({ addresses } = {}) {
   const make = (data, options) =>
     copyOrMake('postgres', data, () =>
@@ -130,8 +135,8 @@ export function startPostgres({ addresses } = {}) {
 }
 
 /**
- * Starts a standby of this Postgres and makes the primary wait for it at every COMMIT. It replicates from `sourcePort`, for example the
- * port of a proxy that a test cuts off.
+ * Starts a standby of this Postgres server and makes the primary wait for it on every COMMIT. It replicates from
+ * `sourcePort`, for example a proxy that a test can cut off.
  */
 export async function startPostgresStandby(primary, { sourcePort = primary.port, addresses } = {}) {
   const source = ['-h', '127.0.0.1', '-p', String(sourcePort), '-U', 'postgres'];
@@ -157,11 +162,11 @@ async function psql({ url }, statement) {
   return stdout.trim();
 }
 
-/** @param make makes the data folder */
+/** @param make Creates the data folder. */
 async function startPostgresIn(make, addresses = ['127.0.0.1']) {
   const folder = await mkdtemp(join(tmpdir(), 'lock-postgres-'));
   const data = join(folder, 'data');
-  // It refuses to be root at all.
+  // Postgres refuses to run as root.
   const account = process.getuid?.() === 0 ? await accountOf('postgres') : undefined;
   if (account) await chown(folder, account.uid, account.gid);
   await chmod(folder, 0o700);
@@ -177,10 +182,11 @@ async function startPostgresIn(make, addresses = ['127.0.0.1']) {
       ],
       options,
     );
-  // A whole log-in: the question for TLS alone is answered while the server still recovers from a crash, and refuses whoever comes.
+  // A complete login: a TLS request alone is answered while the server still recovers from a crash and rejects
+  // connections.
   const login = Buffer.from('\0\x03\0\0user\0postgres\0database\0postgres\0\0');
   const greeting = { hello: Buffer.concat([Buffer.from([0, 0, 0, 4 + login.length]), login]), answer: /^R/ };
-  // SIGQUIT ends it at once with all its processes, as a crash would.
+  // SIGQUIT ends the server and all its processes immediately, as a crash would.
   return server({
     folder,
     port,
@@ -192,8 +198,8 @@ async function startPostgresIn(make, addresses = ['127.0.0.1']) {
 }
 
 /**
- * Makes the data folder of a server, or copies that of an earlier server of this run: making one needs seconds of a core. A run
- * names the folder of its templates in LOCK_TESTS_TEMPLATES.
+ * Creates a server's data folder, or copies one that an earlier server of this run created, because creating one takes
+ * seconds of CPU time. LOCK_TESTS_TEMPLATES names the run's template folder.
  */
 async function copyOrMake(name, data, make) {
   const templates = process.env.LOCK_TESTS_TEMPLATES;
@@ -206,11 +212,11 @@ async function copyOrMake(name, data, make) {
   if (!template) return;
   const own = `${template}-${process.pid}`;
   await run('cp', ['-a', data, own]);
-  // Another process may have been first; both templates are the same.
+  // Another process may have been first. Both templates are the same.
   await rename(own, template).catch(() => rm(own, { recursive: true, force: true }));
 }
 
-/** Where Debian keeps what is not on the PATH. */
+/** Debian's folder for programs that aren't on the PATH. */
 function postgresFolder() {
   const root = installed('usr/lib/postgresql');
   try {
@@ -226,7 +232,7 @@ async function accountOf(name) {
   return { uid: Number(uid.stdout), gid: Number(gid.stdout) };
 }
 
-/** Linux alone tells. */
+/** Returns the child processes. Linux only. */
 function childrenOf(pid) {
   try {
     return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
@@ -239,7 +245,7 @@ function send(pid, signal) {
   try {
     process.kill(pid, signal);
   } catch (error) {
-    // It has ended meanwhile.
+    // The process ended meanwhile.
     if (error.code !== 'ESRCH') throw error;
   }
 }
@@ -254,19 +260,22 @@ async function server({ folder, port, url, start, greeting, quit }) {
     get pid() {
       return child.process.pid;
     },
-    /** The end of its log. */
+    /** The end of the server's log. */
     get output() {
       return child.output;
     },
-    /** Sends a signal to all processes of the server, such as SIGSTOP and SIGCONT: those of Postgres that serve its connections are its children. */
+    /**
+     * Sends a signal, such as SIGSTOP or SIGCONT, to all processes of the server. Postgres' connection processes are
+     * its children.
+     */
     signal(name) {
       const { pid } = child.process;
-      // The first makes new ones, so it stops before the others and goes on after them.
+      // The main process forks new ones, so it stops first and continues last.
       if (name !== 'SIGCONT') send(pid, name);
       for (const served of childrenOf(pid)) send(served, name);
       if (name === 'SIGCONT') send(pid, name);
     },
-    /** Ends the server without a farewell and starts it again with the same port and folder. */
+    /** Kills the server and restarts it with the same port and folder. */
     async crash({ downFor = 0 } = {}) {
       await end(child.process, quit);
       await sleep(downFor);

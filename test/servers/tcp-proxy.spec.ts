@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { startTcpProxy } from './tcp-proxy.js';
 
-it('the delays of many chunks do not add up, and keep their order', async () => {
+it('delays many chunks in parallel and in order', async () => {
   const received: number[] = [];
   const server = createServer((socket) => socket.on('data', (data) => received.push(...data))).listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -21,16 +21,16 @@ it('the delays of many chunks do not add up, and keep their order', async () => 
   const took = performance.now() - startedAt;
   expect(received).toEqual([...received].sort((one, other) => one - other));
   expect(took).toBeGreaterThan(300);
-  // Twenty delays one after the other would be 6 s.
+  // Sequential delays would take 6 s.
   expect(took).toBeLessThan(4_000);
   client.destroy();
   await proxy.close();
   server.close();
 });
 
-it('connections go to several addresses in turn, and are known by their ports at the server', async () => {
+it('connects to several addresses in turn and reports the local ports that the server sees', async () => {
   const accepted: Socket[] = [];
-  // Each address of the loopback network belongs to the same interface. Other systems than Linux have only the first by themselves.
+  // Every 127.x.x.x address belongs to the loopback interface. Outside Linux, only the first is configured by default.
   const hosts = process.platform === 'linux' ? ['127.0.0.1', '127.0.0.2'] : ['127.0.0.1', '127.0.0.1'];
   const server = createServer((socket) => accepted.push(socket)).listen(0);
   await once(server, 'listening');
@@ -49,7 +49,7 @@ it('connections go to several addresses in turn, and are known by their ports at
   server.close();
 });
 
-it('after a loss of state, a connection is reset at the next packet of its client, and the server never notices', async () => {
+it("loseState() resets a connection at the client's next packet without notifying the server", async () => {
   const accepted: Socket[] = [];
   const server = createServer((socket) => accepted.push(socket)).listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -67,7 +67,7 @@ it('after a loss of state, a connection is reset at the next packet of its clien
   const broken = once(client, 'error');
   client.write('more');
   expect(await broken).toMatchObject([{ code: 'ECONNRESET' }]);
-  // A new one works, and the old one is still there at the server.
+  // New connections work, and the old one is still open on the server.
   const other = connect(proxy.port, '127.0.0.1');
   other.write('hello');
   while (accepted.length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
@@ -77,7 +77,7 @@ it('after a loss of state, a connection is reset at the next packet of its clien
   server.close();
 });
 
-it('after a drop, what both sides send on a connection vanishes, and a new one works', async () => {
+it('drop() discards data in both directions, and new connections work', async () => {
   const received: string[] = [];
   const accepted: Socket[] = [];
   const server = createServer((socket) => {

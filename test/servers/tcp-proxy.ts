@@ -4,54 +4,54 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 type Direction = 'requests' | 'replies';
 
-/** A wire between a client and a server, with the faults that a network can have. */
+/** A connection between a client and a server, with injectable network faults. */
 export interface TcpProxy {
   readonly port: number;
-  /** How many connections were made through it so far. */
+  /** The number of connections made so far. */
   readonly connections: number;
-  /** The ports of its connections, as the server sees them. */
+  /** The connections' source ports as seen by the server. */
   readonly clientPorts: readonly number[];
-  /** Keeps what the server answers until `passReplies`. */
+  /** Holds back the server's replies until `passReplies`. */
   holdReplies(): void;
   passReplies(): void;
-  /** Loses what the server answers. */
+  /** Discards the server's replies. */
   loseReplies(): void;
-  /** Loses what the client asks. */
+  /** Discards the client's requests. */
   loseRequests(): void;
-  /** From now on each answer, or with `both` each chunk in either direction, takes so many ms longer. */
+  /** Delays each reply, or with `both` each chunk in either direction, by this many ms. */
   slow(ms: number, directions?: 'replies' | 'both'): void;
-  /** Breaks all connections; new ones may be made. What was held back is lost. */
+  /** Breaks all connections, but allows new ones. Data held back is lost. */
   cut(): void;
-  /** The same, without a goodbye to the server either. */
+  /** Like `cut`, but also resets the server's side. */
   resetAll(): void;
   /**
-   * Breaks a connection on the client's side alone, as a NAT does that has forgotten it: the server goes on believing in it. `port`
-   * is the client's as the server sees it; without it, all of them.
+   * Breaks a connection only on the client's side, like a NAT that has forgotten it. The server considers it open.
+   * `port` is the client's port as seen by the server. By default, all connections.
    */
   forget(port?: number): void;
   /**
-   * As a NAT does that has lost its state: what the server sends vanishes, the next packet of the client is answered by a reset, and the
-   * server never notices. New connections work.
+   * Simulates a NAT that lost its state: data from the server vanishes, the client's next packet is answered with a
+   * reset, and the server isn't notified. New connections work.
    */
   loseState(): void;
   /**
-   * As a NAT or a load balancer does that has dropped connections which were idle: what both sides send on them vanishes, without a reset or an
-   * end. New connections work. For `port`, see {@link forget}.
+   * Simulates a NAT or load balancer that dropped idle connections: data in both directions vanishes without a reset or
+   * an end. New connections work. For `port`, see {@link forget}.
    */
   drop(port?: number): void;
-  /** Breaks all connections and refuses new ones, until `admit`. */
+  /** Breaks all connections and refuses new ones until `admit`. */
   refuse(): void;
   admit(): void;
   /**
-   * Lets nothing through in either direction, not even the end of a connection, until `thaw`: as a network that is down.
+   * Blocks all traffic in both directions, including closed connections, until `thaw`, like a network outage.
    *
-   * @param from the address of the only client that this concerns; default: all
+   * @param from The address of the only affected client. By default, all clients.
    */
   freeze(from?: string): void;
   thaw(): void;
-  /** Ends all faults. Connections that lost bytes are reset, because their streams are no longer valid. */
+  /** Ends all faults. Resets connections that lost data, because their streams are no longer valid. */
   heal(): void;
-  /** New connections lead to this port: as an address that follows a failover. */
+  /** Routes new connections to this port, like an address that follows a failover. */
   leadTo(port: number): void;
   close(): Promise<void>;
 }
@@ -62,23 +62,23 @@ interface Wire {
   held: Buffer[];
   isForgotten: boolean;
   isDropped: boolean;
-  /** By direction, the chunk that is delayed and comes last: none overtakes it. */
+  /** The last delayed chunk by direction. Later chunks wait for it. */
   readonly last: Partial<Record<Direction, Promise<void> | undefined>>;
 }
 
 interface TcpProxyOptions {
-  /** For how many ms it goes on calling a server that does not listen yet, while the client already believes to be connected. */
+  /** For how many ms to retry a server that isn't listening yet, while the client is already connected. */
   readonly patience?: number;
-  /** The address of the server. Connections go to several addresses in turn. */
+  /** The server's address. Connections use several addresses in turn. */
   readonly host?: string | readonly string[];
-  /** Changes what the server says, as Latin-1: it is then another server for its clients. */
+  /** Rewrites the server's replies (as Latin-1), to simulate another server. */
   readonly rewrite?: (text: string) => string;
 }
 
-/** How long it waits before it calls again a server that does not listen yet, in ms. */
+/** The pause in ms between attempts to connect to a server that isn't listening yet. */
 const PAUSE = 10;
 
-/** A proxy on a free port before the server on port `first`. */
+/** Starts a proxy on a free port in front of the server on port `first`. */
 export async function startTcpProxy(first: number, options: TcpProxyOptions = {}): Promise<TcpProxy> {
   const { patience = 0, host = '127.0.0.1', rewrite } = options;
   const wires = new Set<Wire>();
@@ -138,7 +138,7 @@ export async function startTcpProxy(first: number, options: TcpProxyOptions = {}
     });
     server.on('error', () => undefined);
     server.on('close', () => {
-      // The client does not learn of it.
+      // The client isn't notified.
       if ((wire.isForgotten || wire.isDropped) && !client.destroyed) return;
       if (isConnected || client.destroyed || performance.now() >= until) {
         client.destroy();
@@ -152,7 +152,7 @@ export async function startTcpProxy(first: number, options: TcpProxyOptions = {}
     });
   }
 
-  /** A delay is counted from the arrival and reorders nothing, so delays do not add up. */
+  /** Counts the delay from the chunk's arrival and keeps the order, so delays don't add up. */
   function pass(wire: Wire, direction: Direction, data: Buffer): void {
     const to = () => (direction === 'requests' ? wire.server : wire.client);
     const due = performance.now() + delays[direction];
@@ -256,8 +256,8 @@ export async function startTcpProxy(first: number, options: TcpProxyOptions = {}
 }
 
 /**
- * Breaks a connection, as a host that has forgotten it does. One that is just being ended is closed instead: asked to reset it in
- * the same tick, Node 20 never closes it at all, and hangs when the process ends.
+ * Breaks a connection like a host that has forgotten it. A connection that is already ending is destroyed instead: if
+ * it's reset in the same tick, Node 20 never closes it and hangs when the process ends.
  */
 function reset(socket: Socket): void {
   if (socket.writableEnded) socket.destroy();

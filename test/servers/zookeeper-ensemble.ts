@@ -7,28 +7,28 @@ import { prepareZooKeeper, type ZooKeeperOptions, type ZooKeeperServer } from '.
 
 const SIZE = 3;
 
-/** Three ZooKeepers that are one, on wires of ours: each server can be cut off from the others. */
+/** An ensemble of three ZooKeeper servers connected by proxies, so that each can be partitioned from the others. */
 export interface ZooKeeperEnsemble {
   readonly servers: readonly ZooKeeperServer[];
   readonly connectString: string;
-  /** The server that leads, as soon as one does. */
+  /** Returns the leader as soon as there is one. */
   leader(): Promise<ZooKeeperServer>;
-  /** Those that follow it now. */
+  /** Returns the current followers. */
   followers(): Promise<readonly ZooKeeperServer[]>;
   /**
-   * Lets nothing pass between this server and the others, as a network that is down: the connections stay open. A follower goes
-   * on answering its clients until it has missed its leader for `syncLimit` ticks.
+   * Partitions this server from the others. Connections stay open, as in a network outage. A follower keeps serving its
+   * clients until it has missed its leader for `syncLimit` ticks.
    */
   cutOff(server: ZooKeeperServer): void;
-  /** Ends `cutOff`. */
+  /** Ends the partition. */
   join(server: ZooKeeperServer): void;
   stop(): Promise<void>;
 }
 
 /**
- * Starts three servers. Each knows the others by ports of proxies, so what a follower and its leader say to each other
- * can be stopped. Elections are not: a server names its real port when it calls another one. They carry no data, and a server that is
- * elected without being reached leads nobody.
+ * Starts three servers. They connect to each other through proxies, so traffic between a follower and its leader can be
+ * blocked. Election traffic can't, because a server announces its real port. Elections carry no data, and an elected
+ * server that can't be reached leads no followers.
  */
 export async function startEnsemble(options: ZooKeeperOptions = {}): Promise<ZooKeeperEnsemble> {
   const ids = Array.from({ length: SIZE }, (_, index) => index + 1);
@@ -36,7 +36,7 @@ export async function startEnsemble(options: ZooKeeperOptions = {}): Promise<Zoo
   const wires: { readonly from: number; readonly to: number; readonly proxy: TcpProxy }[] = [];
   for (const from of ids) {
     for (const to of ids.filter((id) => id !== from)) {
-      // A leader listens once it is elected, and a follower that is sent away then calls for another election.
+      // A leader listens only after its election, and a follower that it refuses starts another election.
       wires.push({ from, to, proxy: await startTcpProxy(ports[to - 1]!.quorum, { patience: 1_000 }) });
     }
   }
@@ -56,7 +56,7 @@ export async function startEnsemble(options: ZooKeeperOptions = {}): Promise<Zoo
       return server;
     }),
   );
-  // None of them serves before two are up.
+  // No server serves clients before two are up.
   await Promise.all(servers.map((server) => server.restart()));
 
   const modes = () =>
@@ -78,7 +78,7 @@ export async function startEnsemble(options: ZooKeeperOptions = {}): Promise<Zoo
         const leader = (await modes()).find(({ mode }) => mode === 'leader');
         if (leader) return leader.server;
       }
-      throw new Error('No server of the ensemble leads.');
+      throw new Error('The ensemble has no leader.');
     },
     async followers() {
       return (await modes()).filter(({ mode }) => mode === 'follower').map(({ server }) => server);

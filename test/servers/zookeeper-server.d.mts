@@ -1,36 +1,41 @@
-/** A ZooKeeper of our own, alone for one test file or one script. */
+/** A ZooKeeper server for a single test file or script. */
 export interface ZooKeeperServer {
-  /** Of its clients. */
+  /** The client port. */
   readonly port: number;
   readonly folder: string;
   readonly connectString: string;
   readonly pid: number;
-  /** Sends a signal to the server, such as SIGSTOP and SIGCONT. */
+  /** Sends a signal to the server, such as SIGSTOP or SIGCONT. */
   signal(name: NodeJS.Signals): void;
-  /** Asks it with one of its four-letter words: `srvr`, `mntr`, `cons`, `dump`, `wchp` … */
+  /** Sends a four-letter word (`srvr`, `mntr`, `cons`, `dump`, `wchp`) and returns the response. */
   ask(word: string): Promise<string>;
-  /** Ends the server without a farewell. */
+  /** Kills the server. */
   kill(): Promise<void>;
-  /** Starts it again after `kill`, with the same port and folder. */
+  /** Restarts it after `kill`, with the same port and folder. */
   restart(): Promise<void>;
   stop(): Promise<void>;
 }
 
 export interface ZooKeeperOptions {
-  /** The server's unit of time, in ms (200). Sessions may be as short as two of them, and end within one of them of their time-out. */
+  /**
+   * The server's time unit in ms (200). The minimum session timeout is two ticks, and sessions end within one tick of
+   * their timeout.
+   */
   readonly tickTime?: number;
-  /** Whether a write waits for the disk, as it does in production (false). */
+  /** Whether writes wait for the disk, as in production (false). */
   readonly forceSync?: boolean;
-  /** Opens the account `super`, whom no ACL stops, with this password. */
+  /** Enables the account `super`, which bypasses ACLs, with this password. */
   readonly superPassword?: string;
-  /** Further lines of zoo.cfg. */
+  /** Additional lines of zoo.cfg. */
   readonly config?: Readonly<Record<string, string | number>>;
-  /** Further system properties, such as `znode.container.checkIntervalMs`. */
+  /** Additional system properties, such as `znode.container.checkIntervalMs`. */
   readonly properties?: Readonly<Record<string, string | number>>;
 }
 
-/** Starts a ZooKeeper (java from the PATH, Debian's jars) on a free loopback port, in a temporary folder. */
+/** Starts ZooKeeper (java from the PATH, Debian's jars) on a free loopback port in a temporary folder. */
 export function startZooKeeper(options?: ZooKeeperOptions): Promise<ZooKeeperServer>;
 
-/** Prepares a ZooKeeper that is started by `restart`: an ensemble must start all its servers before the first one answers. */
+/**
+ * Prepares a ZooKeeper server that `restart` starts. An ensemble must start all servers before the first one responds.
+ */
 export function prepareZooKeeper(options?: ZooKeeperOptions): Promise<ZooKeeperServer>;

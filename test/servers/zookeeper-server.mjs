@@ -1,4 +1,4 @@
-// Plain JavaScript, because the scripts that use it run before anything is built. Its types stand in zookeeper-server.d.mts.
+// Plain JavaScript, because scripts use it before anything is built. The types are in zookeeper-server.d.mts.
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
@@ -8,24 +8,24 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { end, freePort, installed, launch, ready } from './server-process.mjs';
 
-// Before it serves, and while it has no leader, it answers that it does not.
+// Before it serves clients, and while there is no leader, it responds with an error.
 const GREETING = { hello: 'srvr', answer: /^Zookeeper version/ };
 /**
- * Where Debian keeps its jars. That of ZooKeeper names those that it needs, in newer versions by the paths of this system: those of
- * another root precede it.
+ * Debian's folder of jars. ZooKeeper's jar lists its dependencies, in newer versions by absolute path, so another
+ * root's jars must come first.
  */
 const JARS = installed('usr/share/java');
 const NEEDED =
   /^(zookeeper-jute|commons-cli|commons-io|jackson-\w+|jetty9-\w+|servlet-api|metrics-core|netty-[\w-]+|slf4j-api|snappy-java)\.jar$/;
 const others = JARS === '/usr/share/java' ? [] : readdirSync(JARS).filter((name) => NEEDED.test(name));
-// That of ZooKeeper does not name netty-codec.jar, which TLS needs.
+// ZooKeeper's jar doesn't list netty-codec.jar, which TLS needs.
 const CLASSPATH = [...others, 'slf4j-simple.jar', 'zookeeper.jar', 'netty-codec.jar']
   .map((jar) => join(JARS, jar))
   .join(':');
-// Small, since a test may run three of them. A server that lives for seconds never repays the second compiler.
+// Small, because a test may run three servers. A short-lived server never benefits from the second compiler.
 const JVM = ['-Xmx256m', '-XX:+UseSerialGC', '-XX:-UsePerfData', '-XX:TieredStopAtLevel=1'];
 
-/** Starts a ZooKeeper of its own on a free loopback port, in a temporary folder. */
+/** Starts ZooKeeper on a free loopback port in a temporary folder. */
 export async function startZooKeeper(options) {
   for (let tries = 3; ; tries -= 1) {
     const server = await prepareZooKeeper(options);
@@ -34,13 +34,15 @@ export async function startZooKeeper(options) {
       return server;
     } catch (error) {
       await server.stop();
-      // The port was free when it was chosen; a connection of somebody else may have got it while Java started.
+      // The port was free when it was chosen, but another connection may have taken it while Java started.
       if (tries === 1 || !error.message.includes('Address already in use')) throw error;
     }
   }
 }
 
-/** Prepares a ZooKeeper that is started by `restart`: an ensemble must start all its servers before the first one answers. */
+/**
+ * Prepares a ZooKeeper server that `restart` starts. An ensemble must start all servers before the first one responds.
+ */
 export async function prepareZooKeeper({
   tickTime = 200,
   forceSync = false,
@@ -53,7 +55,7 @@ export async function prepareZooKeeper({
   const settings = {
     ...{ tickTime, dataDir: join(folder, 'data'), clientPort: port, clientPortAddress: '127.0.0.1' },
     ...{ minSessionTimeout: 2 * tickTime, maxSessionTimeout: 60_000, maxClientCnxns: 0 },
-    // Its page for administrators would take a port that is not ours.
+    // The admin server would open a port that may be taken.
     ...{ 'admin.enableServer': false, '4lw.commands.whitelist': '*' },
     ...config,
   };
@@ -77,15 +79,15 @@ export async function prepareZooKeeper({
     get pid() {
       return child.process.pid;
     },
-    /** Sends a signal to the server, such as SIGSTOP and SIGCONT. */
+    /** Sends a signal to the server, such as SIGSTOP or SIGCONT. */
     signal(name) {
       child.process.kill(name);
     },
-    /** Asks it with one of its four-letter words. */
+    /** Sends a four-letter word and returns the response. */
     ask: (word) => ask(port, word),
-    /** Ends the server without a farewell. */
+    /** Kills the server. */
     kill: () => end(child.process, 'SIGKILL'),
-    /** Starts it again, with the same port and folder. */
+    /** Restarts the server with the same port and folder. */
     async restart() {
       child = launch('java', args);
       await ready(child, port, GREETING);
@@ -100,9 +102,9 @@ export async function prepareZooKeeper({
 async function ask(port, word) {
   const socket = connect(port, '127.0.0.1');
   let answer = '';
-  socket.setTimeout(2_000, () => socket.destroy(new Error(`ZooKeeper on port ${port} does not answer "${word}".`)));
+  socket.setTimeout(2_000, () => socket.destroy(new Error(`ZooKeeper on port ${port} does not respond to "${word}".`)));
   socket.on('data', (text) => (answer += text));
-  // It closes the connection after the answer.
+  // The server closes the connection after its response.
   socket.end(word);
   await once(socket, 'close');
   return answer;
@@ -114,7 +116,7 @@ function lines(settings) {
     .join('');
 }
 
-/** What ZooKeeper keeps of a password. */
+/** Returns the form in which ZooKeeper stores a password. */
 function digest(user, password) {
   return `${user}:${createHash('sha1').update(`${user}:${password}`).digest('base64')}`;
 }

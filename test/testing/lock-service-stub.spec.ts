@@ -61,7 +61,7 @@ async function orders(options?: LockServiceStubOptions) {
 }
 
 describe('provideLockServiceStub', () => {
-  it('runs each job that is due, as if it were the first time, and none whose key is busy', async () => {
+  it('runs every due job as if for the first time, unless its key is busy', async () => {
     const { locks, orders: service } = await orders();
     const run = () => service.once(new Date());
     await expect(run()).resolves.toEqual({ ran: true, value: 'done' });
@@ -73,14 +73,14 @@ describe('provideLockServiceStub', () => {
     await expect(run()).resolves.toMatchObject({ ran: true });
   });
 
-  it('refuses a job that is due where the provider keeps no records', async () => {
+  it('rejects a due job if the provider does not store records', async () => {
     const { orders: service } = await orders({
       providers: { redlock: new RedlockLockProvider({ nodes: NODES, maxLease: '1m' }) },
     });
     await expect(service.once(new Date())).rejects.toThrow(/"redlock" does not store records/);
   });
 
-  it('grants at once, excludes nobody, and remembers', async () => {
+  it('grants immediately, excludes no call, and records the keys', async () => {
     const stub = await orders();
     const gate = new Gate();
     const both = [stub.orders.slow(gate.opened), stub.orders.slow(gate.opened)];
@@ -92,7 +92,7 @@ describe('provideLockServiceStub', () => {
     expect(stub.locks.acquired).toEqual(['slow', 'slow', 'order:42', 'a', 'b', 'nightly']);
   });
 
-  it('stands for the lock services of its providers, too', async () => {
+  it('also stubs the services returned by via()', async () => {
     @Injectable()
     class Archive {
       readonly #locks: LockService;
@@ -109,7 +109,7 @@ describe('provideLockServiceStub', () => {
     expect(locks.acquired).toEqual(['archive']);
   });
 
-  it('is busy when told, without waiting, until told otherwise', async () => {
+  it('is busy without waiting after busy(), until free()', async () => {
     const stub = await orders();
     stub.locks.busy('order:42');
     stub.locks.busy('nightly');
@@ -121,7 +121,7 @@ describe('provideLockServiceStub', () => {
     expect(stub.locks.acquired).toEqual(['order:43', 'order:42']);
   });
 
-  describe('runs a method that has ticks', () => {
+  describe('with a scheduled job', () => {
     @Injectable()
     class Jobs {
       runs = 0;
@@ -140,7 +140,7 @@ describe('provideLockServiceStub', () => {
       return { stub, module, skips, job: module.get(Jobs) };
     }
 
-    it('each time, without a scheduler', async () => {
+    it('runs each call, without a scheduler', async () => {
       const { stub, job, skips } = await jobs();
       await expect(job.nightly()).resolves.toBe('nightly');
       await expect(job.nightly()).resolves.toBe('nightly');
@@ -149,7 +149,7 @@ describe('provideLockServiceStub', () => {
       expect(skips).toEqual([]);
     });
 
-    it('unless its key is busy: then another process has run it', async () => {
+    it('skips a run whose key is busy, as if another process had run it', async () => {
       const { stub, job, skips } = await jobs();
       stub.busy('nightly');
       await expect(job.nightly()).resolves.toBeUndefined();
@@ -159,7 +159,7 @@ describe('provideLockServiceStub', () => {
       await expect(job.nightly()).resolves.toBe('nightly');
     });
 
-    it('but not on a provider that keeps no records', async () => {
+    it('rejects a provider that does not store records', async () => {
       const { job } = await jobs({ providers: { cache: new MemcachedLockProvider({ server: '127.0.0.1:1' }) } });
       await expect(job.nightly()).rejects.toThrow(/"cache" does not store records/);
     });
@@ -167,16 +167,16 @@ describe('provideLockServiceStub', () => {
 
   it.each([
     ['a template', 'order:#{order.id}'],
-    ['nothing', ''],
-    ['no text', undefined as never],
-  ])('refuses a key that nothing can ask for: %s', async (_, key) => {
+    ['empty text', ''],
+    ['not a string', undefined as never],
+  ])('rejects an invalid key: %s', async (_, key) => {
     const { locks } = await orders();
     expect(() => locks.busy(key)).toThrow(LockKeyError);
     expect(() => locks.free(key)).toThrow(LockKeyError);
     await expect(locks.lose(key)).rejects.toThrow(LockKeyError);
   });
 
-  it('knows what is held, and takes limits', async () => {
+  it('tracks held locks and supports limits', async () => {
     const stub = provideLockServiceStub();
     const module = await Test.createTestingModule({ providers: [stub] }).compile();
     const locks = module.get(LockService);
@@ -187,7 +187,7 @@ describe('provideLockServiceStub', () => {
     await expect(locks.acquire('report', { limit: 3, wait: 0 })).rejects.toThrow(LockBusyError);
   });
 
-  it('refuses a nested call that would deadlock in production', async () => {
+  it('rejects a nested call that would deadlock in production', async () => {
     const locks = provideLockServiceStub();
     const service = await locks.useFactory();
     await service.withLock('a', async (lock) => {
@@ -201,7 +201,7 @@ describe('provideLockServiceStub', () => {
     await service.withLock('a', () => service.withLock('a', () => undefined, shared), shared);
   });
 
-  it('gives such a call of a decorated method what its onBusy says', async () => {
+  it('applies `onBusy` to a nested call of a decorated method', async () => {
     @Injectable()
     class Nested {
       @DistributedLock('a')
@@ -218,7 +218,7 @@ describe('provideLockServiceStub', () => {
     await expect(module.get(Nested).outer()).resolves.toBeUndefined();
   });
 
-  it('loses when told', async () => {
+  it('loses a lock on lose()', async () => {
     const stub = await orders();
     const gate = new Gate();
     const slow = stub.orders.slow(gate.opened);
@@ -229,7 +229,7 @@ describe('provideLockServiceStub', () => {
     await expect(other).resolves.toBeDefined();
   });
 
-  it('stands for providers and resolvers of the module', async () => {
+  it("supports the module's providers and context resolvers", async () => {
     const stub = await orders({ providers: ['redis', 'mysql'], context: { tenant: () => 'acme' } });
     await expect(stub.orders.elsewhere()).resolves.toBe('mysql');
     expect(stub.locks.acquired).toEqual(['acme']);
@@ -237,7 +237,7 @@ describe('provideLockServiceStub', () => {
   });
 });
 
-describe('a stub that stands for providers', () => {
+describe('a stub configured with providers', () => {
   const rowLock = new SqlRowLockProvider({ url: 'postgres://nobody@127.0.0.1:1/none' });
   const mysql = new SqlRowLockProvider({ url: 'mysql://nobody@127.0.0.1:1/none', fencing: true });
   const advisory = new SqlAdvisoryLockProvider({ url: 'postgres://nobody@127.0.0.1:1/none' });
@@ -249,7 +249,7 @@ describe('a stub that stands for providers', () => {
     ['readers of a row lock on Postgres', rowLock, { mode: 'shared' }],
     ['a lease beyond maxLease', new RedlockLockProvider({ nodes: NODES, maxLease: '10s' }), { lease: '11s' }],
     ['a limit of Redlock', new RedlockLockProvider({ nodes: NODES, maxLease: '1m' }), { limit: 3 }],
-  ])('refuses %s with the error of production', async (_, provider, options) => {
+  ])('rejects %s with the same error as production', async (_, provider, options) => {
     const production = new LockManager({ providers: { main: provider } });
     const refusal = expect.objectContaining({ code: 'LOCK_CONFIG' }) as Error;
     const expected = await production.acquire('a', options).catch((error: unknown) => error as Error);
@@ -259,7 +259,7 @@ describe('a stub that stands for providers', () => {
     expect(await service.tryAcquire('a')).not.toBeNull();
   });
 
-  it('grants what they can do, and no token that they do not have', async () => {
+  it('grants what the providers support, and no fencing token if they have none', async () => {
     const providers = { mysql, advisory, memory: { fencing: false } };
     const service = await provideLockServiceStub({ providers }).useFactory();
     expect((await service.acquire('a', { mode: 'shared' })).fencingToken).toBe(1n);
@@ -269,14 +269,14 @@ describe('a stub that stands for providers', () => {
     expect((await service.via('memory').acquire('b', { minHold: '1s' })).keys).toEqual(['b']);
   });
 
-  it('refuses composites that production refuses', () => {
+  it('rejects invalid composites like production', () => {
     const providers = { main: new CombinedLockProvider({ providers: ['one', 'two'] }), one: {} };
     expect(() => provideLockServiceStub({ providers })).toThrow('Lock provider "main" depends on "two"');
   });
 });
 
-describe('what the stub records', () => {
-  it('are all calls with the options that apply', async () => {
+describe("the stub's records", () => {
+  it('include all calls with their effective options', async () => {
     @LockDefaults({ wait: '3s', onLost: 'ignore' })
     @Injectable()
     class Reports {
@@ -318,7 +318,7 @@ describe('what the stub records', () => {
     expect(locks.acquired).toEqual(['report:7', 'index']);
   });
 
-  it('is shown by its LockAdmin', async () => {
+  it('are visible through LockAdmin', async () => {
     const locks = provideLockServiceStub();
     const module = await Test.createTestingModule({ providers: [locks, locks.admin] }).compile();
     const lock = await module.get(LockService).acquire('a', { limit: 2 });
@@ -331,14 +331,14 @@ describe('what the stub records', () => {
 });
 
 describe('useMocker()', () => {
-  // As @golevel/ts-jest and others make them: whatever is asked of it is a function.
+  // Like the mocks of @golevel/ts-jest and others, where every property is a function.
   const automatic = (): unknown =>
     new Proxy({}, { get: (_, name) => (name === 'then' ? undefined : () => automatic()) });
 
   it.each([
     ['an empty object', () => ({})],
     ['an automatic mock', automatic],
-  ])('%s in the place of the lock service is refused: a locked method would not run', async (_, mock) => {
+  ])('rejects %s as LockService, because a locked method would never run', async (_, mock) => {
     const module = await Test.createTestingModule({ providers: [Orders] })
       .useMocker(mock)
       .compile();
@@ -347,13 +347,13 @@ describe('useMocker()', () => {
     );
   });
 
-  it('is not blamed for a mock that a test has made itself', async () => {
+  it('is not mentioned in the error for a mock the test provides', async () => {
     const own = { provide: LockService, useValue: {} };
     const module = await Test.createTestingModule({ providers: [Orders, own] }).compile();
     await expect(module.get(Orders).pay({ id: 1 })).rejects.toThrow('instead of your own mock or useMocker()');
   });
 
-  it('is not asked where the stub is provided', async () => {
+  it('is not called for LockService if the stub is provided', async () => {
     const asked: unknown[] = [];
     const mock = (token: unknown) => asked.push(token);
     const module = await Test.createTestingModule({ providers: [Orders, provideLockServiceStub()] })
@@ -376,7 +376,7 @@ it('lose() works under fake timers', async () => {
   }
 });
 
-it('the application leads what is not busy, and somebody else what is', async () => {
+it('leader() returns the application, or an unknown instance if the key is busy', async () => {
   const stub = provideLockServiceStub();
   const locks = await stub.useFactory();
   expect(await locks.leader('prices')).toEqual({ instance: 'stub', since: null, fencingToken: null });

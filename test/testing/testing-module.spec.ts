@@ -52,14 +52,14 @@ class Orders {
 
 const compiled: TestingModule[] = [];
 afterEach(async () => {
-  // Also where a test has left a lock behind.
+  // Even if a test left a lock behind.
   for (const module of compiled.splice(0)) await module.close();
 });
 
 async function compile(builder: TestingModuleBuilder): Promise<TestingModule> {
   const module = await builder.compile();
   await module.init();
-  // A boot that failed has stopped its locks, and Nest 11 rejects the close of it as well.
+  // A failed boot has already stopped its locks, and Nest 11 also rejects its close().
   compiled.push(module);
   return module;
 }
@@ -71,7 +71,7 @@ describe('DistributedLockTestingModule', () => {
     return { module, orders: module.get(Orders), store: module.get(Store), locks: module.get(TestLocks) };
   };
 
-  it('excludes for real, and says what is locked', async () => {
+  it('provides real mutual exclusion and asserts which keys are locked', async () => {
     const { orders, store, locks } = await start();
     const seen: unknown[] = [];
     const gate = new Gate();
@@ -93,7 +93,7 @@ describe('DistributedLockTestingModule', () => {
     }).toThrow(new AssertionError({ message: 'Expected lock "order:1" to be locked; the application holds none.' }));
   });
 
-  it('makes a key busy until it is free, under a clock that waits for nobody', async () => {
+  it('makes a key busy until free(), on a fake clock', async () => {
     const { orders, locks } = await start();
     await locks.busy('order:1');
     locks.expectUnlocked('order:1');
@@ -108,7 +108,7 @@ describe('DistributedLockTestingModule', () => {
     await locks.free('order:1');
   });
 
-  it('takes a lock away', async () => {
+  it('revokes a lock on lose()', async () => {
     const { orders, store, locks } = await start();
     const gate = new Gate();
     store.onSave = () => gate.opened;
@@ -120,7 +120,7 @@ describe('DistributedLockTestingModule', () => {
     await expect(locks.lose('order:1')).rejects.toThrow('Expected lock "order:1" to be locked');
   });
 
-  it('runs a job once, and again when minHold has passed', async () => {
+  it('runs a job once, and again after `minHold`', async () => {
     const { orders, store, locks } = await start();
     let runs = 0;
     store.onSave = () => (runs += 1);
@@ -132,7 +132,7 @@ describe('DistributedLockTestingModule', () => {
     expect(runs).toBe(2);
   });
 
-  it('runs a job with ticks once for each time that the clock shows, without a scheduler', async () => {
+  it('runs a scheduled job once per time of the fake clock, without a scheduler', async () => {
     let runs = 0;
     @Injectable()
     class Jobs {
@@ -154,13 +154,13 @@ describe('DistributedLockTestingModule', () => {
     await locks.busy('nightly');
     await locks.clock.advance(1);
     const skipped = jobs.nightly();
-    // For so long it waits for the process that has the lock to begin the tick.
+    // The job waits this long for the holder to record the tick.
     await locks.clock.advance(6_000);
     await skipped;
     expect(runs).toBe(2);
   });
 
-  it('runs a job with ticks once per tick of its scheduler', async () => {
+  it('runs a scheduled job once per tick, with a scheduler', async () => {
     let runs = 0;
     @Injectable()
     class Jobs {
@@ -182,7 +182,7 @@ describe('DistributedLockTestingModule', () => {
     expect(runs).toBe(2);
   });
 
-  it('does not make busy what the application holds', async () => {
+  it('busy() rejects a key that the application holds', async () => {
     const { module, locks } = await start();
     await module.get(LockService).acquire('a');
     await expect(locks.busy('a')).rejects.toThrow(
@@ -190,7 +190,7 @@ describe('DistributedLockTestingModule', () => {
     );
   });
 
-  it('fails the boot where production fails it, and takes locks away whatever the provider offers', async () => {
+  it('fails the boot where production would, and can lose locks of any provider', async () => {
     const row = new SqlRowLockProvider({ url: 'postgres://nobody@127.0.0.1:1/none' });
     await expect(start({ provider: row })).rejects.toThrow(
       'Orders.nightly: Lock provider "default" cannot keep a key locked after its release: remove "minHold"',
@@ -208,7 +208,7 @@ describe('DistributedLockTestingModule', () => {
     expect(await module.get(LockService).tryAcquire('a')).toBeNull();
   });
 
-  it('runs each job that is due now once, and refuses it where the provider keeps no records', async () => {
+  it('runs each due job once, and rejects it if the provider does not store records', async () => {
     const nodes = [1, 2, 3].map((port) => ({ url: `redis://127.0.0.1:${port}` }));
     const redlock = new RedlockLockProvider({ nodes, maxLease: '1m' });
     const { module } = await start({ providers: { memory: new MemoryLockProvider(), redlock }, default: 'memory' });
@@ -219,14 +219,14 @@ describe('DistributedLockTestingModule', () => {
     await expect(service.via('redlock').runOnce('import', () => 1, { due })).rejects.toThrow('does not store records');
   });
 
-  it('gives no token that the provider does not have', async () => {
+  it('returns no fencing token if the provider has none', async () => {
     const provider = new SqlAdvisoryLockProvider({ url: 'postgres://nobody@127.0.0.1:1/none' });
     const { module } = await start({ providers: { memory: new MemoryLockProvider(), provider }, default: 'memory' });
     expect((await module.get(LockService).acquire('a')).fencingToken).not.toBeNull();
     expect((await module.get(LockService).via('provider').acquire('a')).fencingToken).toBeNull();
   });
 
-  it('has the providers of the options by their names, and the rest of the options', async () => {
+  it('keeps the provider names and the other options', async () => {
     const { module, locks } = await start({
       providers: { one: new MemoryLockProvider(), two: new RedisLockProvider({ url: 'redis://127.0.0.1:1' }) },
       default: 'one',
@@ -282,7 +282,7 @@ describe('detectDeadlocks', () => {
     return { module, warehouse: module.get(Warehouse), locks: module.get(TestLocks) };
   };
 
-  it('fails each call that closes a cycle, before it acquires anything', async () => {
+  it('fails each call that closes a cycle before it acquires anything', async () => {
     const { module, warehouse } = await start({ detectDeadlocks: true });
     await warehouse.ship({ id: 1 });
     await warehouse.lookAt(2);
@@ -305,7 +305,7 @@ describe('detectDeadlocks', () => {
     expect(warehouse.done).toEqual(['take 1', 'note 2', 'take 6']);
   });
 
-  it('is off unless it is asked for, and belongs to one application', async () => {
+  it('is off by default and scoped to one application', async () => {
     for (const options of [{}, { detectDeadlocks: false }, { detectDeadlocks: undefined }]) {
       const { warehouse } = await start(options);
       await warehouse.ship({ id: 1 });
@@ -317,7 +317,7 @@ describe('detectDeadlocks', () => {
     await other.warehouse.recount(1);
   });
 
-  it('is an option of TestLocks as well', async () => {
+  it('is also an option of TestLocks', async () => {
     @Module({
       imports: [DistributedLockModule.forRoot({ provider: new MemoryLockProvider() })],
       providers: [Warehouse],
@@ -328,20 +328,20 @@ describe('detectDeadlocks', () => {
     const module = await compile(builder.overrideProvider(LockManager).useFactory(locks.manager));
     const warehouse = module.get(Warehouse);
     await warehouse.recount(1);
-    // What the test itself makes busy is nobody's order.
+    // Keys made busy by the test don't count as an order.
     await locks.busy('stock:2');
     await locks.busy('order:2');
     await expect(warehouse.ship({ id: 1 })).rejects.toThrow(LockDeadlockError);
   });
 
-  it.each(['false', 1, null])('is true or false, and not %p', (detectDeadlocks) => {
+  it.each(['false', 1, null])('must be a boolean, not %p', (detectDeadlocks) => {
     expect(() => DistributedLockTestingModule.forRoot({ detectDeadlocks: detectDeadlocks as never })).toThrow(
       LockConfigError,
     );
   });
 });
 
-describe('TestLocks in an application that imports DistributedLockModule itself', () => {
+describe('TestLocks in an application that imports DistributedLockModule', () => {
   @Injectable()
   class Reports {
     constructor(readonly locks: LockService) {}
@@ -368,7 +368,7 @@ describe('TestLocks in an application that imports DistributedLockModule itself'
     { context: { tenant: 'acme' } },
     { failFast: 'no' },
     { instance: '' },
-  ])('refuse the options that the application would refuse at boot: %p', async (options) => {
+  ])('rejects options that the application would reject at boot: %p', async (options) => {
     const locks = new TestLocks();
     const module = DistributedLockModule.forRootAsync({ useFactory: () => options as never });
     const builder = Test.createTestingModule({ imports: [module] });
@@ -379,7 +379,7 @@ describe('TestLocks in an application that imports DistributedLockModule itself'
     await expect(testing.compile()).rejects.toThrow(LockConfigError);
   });
 
-  it('replace its lock manager, and no backend is started', async () => {
+  it('replaces the lock manager without starting a backend', async () => {
     const locks = new TestLocks();
     expect(() => {
       locks.expectLocked('a');
@@ -397,7 +397,7 @@ describe('TestLocks in an application that imports DistributedLockModule itself'
   });
 });
 
-it('the capabilities of providers are known without a socket, and without a timer of ours', async () => {
+it('reads the capabilities of providers without opening sockets or setting timers', async () => {
   const url = 'postgres://nobody@127.0.0.1:1/none';
   const nodes = [1, 2, 3].map((port) => ({ url: `redis://127.0.0.1:${port}` }));
   const clock = new FakeClock();
@@ -424,7 +424,7 @@ it('the capabilities of providers are known without a socket, and without a time
     clock,
   };
   const names = Object.keys(standInsFor(options, standIn));
-  // A connection would be opened in the ticks after the backends are made.
+  // A connection would be opened in the ticks after the backends are created.
   await new Promise((resolve) => setImmediate(resolve));
   // Jest's own timers come and go.
   expect(process.getActiveResourcesInfo().filter((each) => each !== 'Timeout' && !before.includes(each))).toEqual([]);
@@ -433,12 +433,12 @@ it('the capabilities of providers are known without a socket, and without a time
   expect(minHold).toEqual(['redis', 'cluster', 'redlock', 'version', 'memcached']);
 });
 
-describe('fake timers of Jest', () => {
+describe('Jest fake timers', () => {
   afterEach(() => {
     jest.useRealTimers();
   });
 
-  it.each(['boot', 'held'])('installed at "%s", leave the clock of the core alone', async (moment) => {
+  it.each(['boot', 'held'])('do not affect the core\'s clock if installed at "%s"', async (moment) => {
     if (moment === 'boot') jest.useFakeTimers();
     const locks = new LockManager({ providers: { memory: new MemoryLockProvider() } });
     await locks.start();
@@ -453,7 +453,7 @@ describe('fake timers of Jest', () => {
     await locks.stop();
   });
 
-  it('do not keep back several timers that are due together', async () => {
+  it('do not delay several timers that are due together', async () => {
     const locks = new LockManager({ providers: { memory: new MemoryLockProvider() } });
     await locks.start();
     const lock = await locks.acquire('order');
@@ -465,7 +465,7 @@ describe('fake timers of Jest', () => {
     await locks.stop();
   });
 
-  it('installed before this package is loaded, leave it alone as well', async () => {
+  it('do not affect the package if installed before it is loaded', async () => {
     jest.useFakeTimers();
     await jest.isolateModulesAsync(async () => {
       const fresh = await import('../../lib/index.js');

@@ -1,6 +1,6 @@
-// Compiled by `npm run typecheck`, never run.
+// Compiled by `npm run typecheck`, never executed.
 /* eslint-disable @typescript-eslint/no-unused-vars, @typescript-eslint/no-explicit-any
-   -- methods of all shapes, for their types alone. */
+   -- methods of all shapes, only for their types. */
 import { applyDecorators, Get } from '@nestjs/common';
 import { Cron } from '@nestjs/schedule';
 import { expectTypeOf } from 'expect-type';
@@ -27,7 +27,7 @@ interface HasId {
 declare const never: never;
 const secret = Symbol('secret');
 
-/** What can be locked. */
+/** Methods that can be locked. */
 abstract class Locked<T extends HasId> {
   @DistributedLock('order:#{order.id}')
   async async(order: Order) {}
@@ -157,7 +157,7 @@ abstract class Locked<T extends HasId> {
   async cancelableByTime() {}
 }
 
-/** What cannot be locked. */
+/** Methods that cannot be locked. */
 class Refused {
   // @ts-expect-error: synchronous
   @DistributedLock('a')
@@ -199,7 +199,7 @@ class Refused {
   @DistributedLock((order: Order) => order.number)
   async missingProperty(order: Order) {}
 
-  // @ts-expect-error: an amount is no text
+  // @ts-expect-error: an amount is not a string
   @DistributedLock((order: Order) => order.amount)
   async wrongProperty(order: Order) {}
 
@@ -207,11 +207,11 @@ class Refused {
   @DistributedLock((order?: Order) => order?.id)
   async undefinedKey(order?: Order) {}
 
-  // @ts-expect-error: what is locked is told by keys, not by a promise of them
+  // @ts-expect-error: a key function must not return a promise
   @DistributedLock(async (order: Order) => order.id)
   async asyncKey(order: Order) {}
 
-  // @ts-expect-error: the key is of an order, and the method has a text
+  // @ts-expect-error: the key function takes an order, but the method a string
   @DistributedLock((order: Order) => order.id)
   async otherParameter(id: string) {}
 
@@ -219,7 +219,7 @@ class Refused {
   @DistributedLock((order: Order, amount: number) => `${order.id}:${amount}`)
   async tooFewParameters(order: Order) {}
 
-  // @ts-expect-error: the call may leave it out
+  // @ts-expect-error: a call may omit it
   @DistributedLock((order: Order, amount: number) => `${order.id}:${amount}`)
   async optionalParameter(order: Order, amount?: number) {}
 
@@ -227,19 +227,19 @@ class Refused {
   @DistributedLock((order: Order, name: string) => name)
   async otherSecondParameter(order: Order, amount: number) {}
 
-  // @ts-expect-error: a duration is a number or a text
+  // @ts-expect-error: a duration is a number or a string
   @DistributedLock('a', { wait: true })
   async wrongOption() {}
 
-  // @ts-expect-error: a wait is ended by a signal only where there is a caller who has one
+  // @ts-expect-error: the signal must come from the caller
   @DistributedLock('a', { signal: new AbortController().signal })
   async signal() {}
 
-  // @ts-expect-error: a lock in hand belongs to one call
+  // @ts-expect-error: an outer lock belongs to one call
   @DistributedLock('a', { within: null as unknown as import('../../lib/index.js').Lock })
   async within() {}
 
-  // @ts-expect-error: an order is no signal
+  // @ts-expect-error: an order is not a signal
   @DistributedLock('a', { signal: (order: Order) => order })
   async noSignal(order: Order) {}
 
@@ -251,32 +251,32 @@ class Refused {
   @DistributedLock((order: Order) => order.id, { signal: (order: Order, signal: AbortSignal) => signal })
   async absentSignal(order: Order) {}
 
-  // @ts-expect-error: the caller may leave it out
+  // @ts-expect-error: a call may omit it
   @DistributedLock('a', { signal: (order: Order, options: { signal: AbortSignal }) => options.signal })
   async optionalSignal(order: Order, options?: { signal: AbortSignal }) {}
 
-  // @ts-expect-error: a duration has a known unit
+  // @ts-expect-error: unknown unit of a duration
   @DistributedLock('a', { wait: '5 parsecs' })
   async wrongUnit() {}
 
-  // @ts-expect-error: there is no running without the lock
+  // @ts-expect-error: a method cannot run without the lock
   @DistributedLock('a', { onBusy: 'run' })
   async unlocked() {}
 
-  // @ts-expect-error: a key is text
+  // @ts-expect-error: a key is a string
   @DistributedLock(42)
   async number() {}
 
-  // @ts-expect-error: without a key there is no lock
+  // @ts-expect-error: the key is missing
   @DistributedLock()
   async nothing() {}
 }
 
-// @ts-expect-error: a class is no method
+// @ts-expect-error: a class is not a method
 @DistributedLock('a')
 class NoMethod {}
 
-/** A call that may be skipped has no result then. */
+/** Methods whose skipped calls resolve to undefined. */
 class Skipping {
   @DistributedLock('a', { onBusy: 'skip' })
   async void() {}
@@ -320,42 +320,42 @@ class Skipping {
   @RunOnce('nightly', (config: { minHold: string }) => ({ minHold: config.minHold }))
   async configuredToo() {}
 
-  // @ts-expect-error: with minHold no tick is missed
+  // @ts-expect-error: with minHold, no ticks are missed
   @RunOnce('nightly', { minHold: '1m', catchUp: '6h' })
   async missed() {}
-  // @ts-expect-error: with minHold no run is begun again
+  // @ts-expect-error: with minHold, no run is restarted
   @RunOnce('nightly', { minHold: '1m', afterCrash: 1 })
   async crashed() {}
-  // @ts-expect-error: from the configuration neither
+  // @ts-expect-error: nor from the configuration
   @RunOnce('nightly', (_: object) => ({ minHold: '1m', catchUp: '6h' }))
   async configuredWrong() {}
-  // @ts-expect-error: it belongs to runOnce()
+  // @ts-expect-error: only runOnce() has this option
   @RunOnce('nightly', { due: new Date() })
   async due() {}
 
-  // @ts-expect-error: a skipped call has no number
+  // @ts-expect-error: a skipped call does not return a number
   @DistributedLock('a', { onBusy: 'skip' })
   async number(): Promise<number> {
     return 1;
   }
-  // @ts-expect-error: a skipped call has no number
+  // @ts-expect-error: a skipped call does not return a number
   @RunOnce('nightly', { minHold: 0 })
   async count() {
     return 1;
   }
-  // @ts-expect-error: nor has a skipped call null
+  // @ts-expect-error: a skipped call does not return null either
   @DistributedLock((order: Order) => order.id, { onBusy: 'skip' })
   async null(order: Order): Promise<Order | null> {
     return order;
   }
-  // @ts-expect-error: an order is no text
+  // @ts-expect-error: an order is not a string
   @DistributedLock((order: Order) => order.id, { onBusy: 'skip' })
   async otherParameter(id: string) {}
 
   @DistributedLock('a', { onBusy: 'skip', signal: (signal: AbortSignal) => signal })
   async cancelable(signal: AbortSignal) {}
 
-  // @ts-expect-error: a text is no signal
+  // @ts-expect-error: a string is not a signal
   @DistributedLock('a', { onBusy: 'skip', signal: (signal: AbortSignal) => signal })
   async otherSignal(id: string) {}
 
@@ -367,11 +367,11 @@ class Skipping {
 @LockDefaults({ wait: '1s', provider: 'redis', maxHold: '1m' })
 class WithDefaults {}
 
-// @ts-expect-error: the mode belongs to each method
+// @ts-expect-error: the mode is set per method
 @LockDefaults({ mode: 'shared' })
 class WithMode {}
 
-/** Decorators made of ours. What they decorate is checked no more at compile time, only when it is decorated. */
+/** Composed decorators. The compiler no longer checks what they decorate, only the decorator does at run time. */
 const Composed = () =>
   applyDecorators(
     Get(),
@@ -386,7 +386,7 @@ class WithComposed {
   async run() {}
 }
 
-/** Overrides that are meant to run without the inherited lock. */
+/** Overrides that intentionally run without the inherited lock. */
 class Unbound extends WithComposed {
   @Unlocked()
   override async run() {}
@@ -394,7 +394,7 @@ class Unbound extends WithComposed {
   @Unlocked()
   property = async (order: Order) => {};
 
-  // @ts-expect-error: it has no options
+  // @ts-expect-error: @Unlocked() takes no options
   @Unlocked('order')
   async withKey() {}
 
@@ -403,17 +403,17 @@ class Unbound extends WithComposed {
   static async static() {}
 }
 
-// @ts-expect-error: each override says so itself
+// @ts-expect-error: each override must be decorated
 @Unlocked()
 class WithUnlocked {}
 
-/** Not refused, although they should be. */
+/** Mistakes that the types don't catch, although they should. */
 class Holes {
-  // A key function may ask for more of a parameter than the method does: not each that has an id is an order.
+  // A key function may require a subtype of the method's parameter, although not every HasId is an Order.
   @DistributedLock((order: Order) => `${order.amount}`)
   async wider(order: HasId) {}
 
-  // An accessor of functions looks like a method; refused when it is decorated.
+  // An accessor that returns a function looks like a method. The decorator rejects it at run time.
   @DistributedLock('a')
   get accessorOfFunction(): () => Promise<void> {
     return never;
@@ -422,7 +422,7 @@ class Holes {
 
 export { Holes, Locked, NoMethod, Refused, Skipping, Unbound, WithComposed, WithDefaults, WithMode, WithUnlocked };
 
-/** A template asks for no parameters, a function for its own. */
+/** A template requires no parameters, and a key function requires its own. */
 expectTypeOf(DistributedLock('order')).toEqualTypeOf<LockDecorator>();
 
 expectTypeOf(DistributedLock(['a', 'b'])).toEqualTypeOf<LockDecorator>();
@@ -439,5 +439,5 @@ expectTypeOf(RunOnce('job', { minHold: 0 })).toEqualTypeOf<SkippableLockDecorato
 
 expectTypeOf(RunOnce('job')).toEqualTypeOf<SkippableLockDecorator>();
 
-/** It is a decorator of methods wherever Nest asks for one. */
+/** Usable wherever Nest expects a method decorator. */
 expectTypeOf(DistributedLock('order')).toExtend<MethodDecorator>();

@@ -1,5 +1,5 @@
-// Compiled by `npm run typecheck`, never run.
-/* eslint-disable @typescript-eslint/no-unused-vars -- methods of all shapes, for their types alone. */
+// Compiled by `npm run typecheck`, never executed.
+/* eslint-disable @typescript-eslint/no-unused-vars -- methods of all shapes, only for their types. */
 import { applyDecorators } from '@nestjs/common';
 import { Cron } from '@nestjs/schedule';
 import type { Observable } from 'rxjs';
@@ -8,7 +8,7 @@ import { type LeaderTerm, type LockService, OnlyLeader, RunAsLeader } from '../.
 declare const never: never;
 declare const locks: LockService;
 
-/** What can lead. */
+/** Methods that can be decorated. */
 abstract class Leading {
   @RunAsLeader('a')
   async run(term: LeaderTerm) {}
@@ -34,18 +34,18 @@ abstract class Leading {
   protected async hidden(): Promise<void> {}
 }
 
-/** What cannot. */
+/** Methods that cannot be decorated. */
 abstract class Refused {
   // @ts-expect-error: synchronous
   @RunAsLeader('a')
   synchronous(term: LeaderTerm) {}
-  // @ts-expect-error: nobody gives it a second argument
+  // @ts-expect-error: there is no second argument
   @RunAsLeader('a')
   async more(term: LeaderTerm, order: string) {}
-  // @ts-expect-error: not what it gets
+  // @ts-expect-error: the argument is a term
   @RunAsLeader('a')
   async other(order: string) {}
-  // @ts-expect-error: a stream is no promise
+  // @ts-expect-error: an async generator is not a promise
   @RunAsLeader('a')
   async *stream() {
     yield 1;
@@ -56,17 +56,17 @@ abstract class Refused {
   // @ts-expect-error: a leader has one key
   @RunAsLeader(['a', 'b'])
   async keys() {}
-  // @ts-expect-error: a leader waits for its election
+  // @ts-expect-error: a leader always waits for its election
   @RunAsLeader('a', { wait: '5s' })
   async wait() {}
-  // @ts-expect-error: no duration
+  // @ts-expect-error: not a duration
   @RunAsLeader('a', { lease: '30' })
   async lease() {}
   // @ts-expect-error: a property
   @RunAsLeader('a')
   property = async () => {};
 
-  // @ts-expect-error: a skipped call has no number
+  // @ts-expect-error: a skipped call does not return a number
   @OnlyLeader('a')
   async number() {
     return 1;
@@ -74,12 +74,12 @@ abstract class Refused {
   // @ts-expect-error: synchronous
   @OnlyLeader('a')
   synchronousReport(): undefined {}
-  // @ts-expect-error: no promise
+  // @ts-expect-error: not a promise
   @OnlyLeader('a')
   observable(): Observable<number> {
     return never;
   }
-  // @ts-expect-error: its lease is that of the campaign
+  // @ts-expect-error: the campaign sets the lease
   @OnlyLeader('a', { lease: '10s' })
   async leased(): Promise<void> {}
 }
@@ -87,7 +87,7 @@ abstract class Refused {
 export async function service(): Promise<void> {
   await locks.runAsLeader('a', async ({ signal, fencingToken }) => fencingToken?.toString(), { lease: '5s' });
   const leads: boolean = locks.isLeader('a');
-  // @ts-expect-error: a task of a leader is asynchronous
+  // @ts-expect-error: a leader task is asynchronous
   await locks.runAsLeader('a', () => 1);
   // @ts-expect-error: a leader has one key
   await locks.runAsLeader(['a'], async () => 1);

@@ -4,7 +4,7 @@ import { programOf } from '../compile.js';
 
 const root = join(import.meta.dirname, '../..');
 
-/** A statement with a mistake in an option, and what the compiler must answer first. */
+/** Code with a mistake in an option, and the start of the expected compiler message. */
 const MISTAKES: readonly (readonly [code: string, message: RegExp])[] = [
   ["class A { @DistributedLock('a', { ttl: 5000 }) async run() {} }", /'ttl' does not exist in type/],
   ["class A { @DistributedLock('a:#{id}', { wait: 0, tll: 1 }) async run(id: number) {} }", /'tll' does not exist/],
@@ -46,7 +46,7 @@ import { RetryOnConflict } from './lib/providers/typeorm/index.js';
 declare const locks: LockService;
 `;
 
-it('the compiler names a mistaken option in one message of at most three lines', () => {
+it('the compiler names a mistaken option in a single message of at most three lines', () => {
   const found = messagesOf(MISTAKES.map(([code]) => code));
   for (const [index, [code, message]] of MISTAKES.entries()) {
     const messages = found[index] ?? [];
@@ -55,7 +55,7 @@ it('the compiler names a mistaken option in one message of at most three lines',
   }
 });
 
-it('and a method that cannot be skipped, in a sentence in the last line', () => {
+it('the compiler explains a method that cannot be skipped in the last line', () => {
   const found = messagesOf([
     "class A { @DistributedLock('a', { onBusy: 'skip' }) async run() { return 1; } }",
     "class A { @RunOnce('a', { minHold: '1m' }) async run(): Promise<number> { return 1; } }",
@@ -71,7 +71,7 @@ it('and a method that cannot be skipped, in a sentence in the last line', () => 
   }
 });
 
-it('and a method that cannot be locked, in a sentence in the last line', () => {
+it('the compiler explains a method that cannot be locked in the last line', () => {
   const found = messagesOf([
     "class A { @DistributedLock('a') run() { return 1; } }",
     'class A { @DistributedLock((id: string) => id) run(id: string) { return id; } }',
@@ -93,7 +93,7 @@ it('and a method that cannot be locked, in a sentence in the last line', () => {
   }
 });
 
-it('and a property, such as an arrow function, in a sentence in the last of two lines', () => {
+it('the compiler explains a decorated property in the second of two lines', () => {
   const found = messagesOf(
     [
       "@DistributedLock('a')",
@@ -115,7 +115,7 @@ it('and a property, such as an arrow function, in a sentence in the last of two 
   }
 });
 
-it('and a method that no leader can run, without the signatures that fit no method', () => {
+it('the compiler explains a method that no leader can run without listing unrelated overloads', () => {
   const found = messagesOf([
     "class A { @RunAsLeader('a') run() { return 1; } }",
     "class A { @OnlyLeader('a') run() { return 1; } }",
@@ -127,7 +127,7 @@ it('and a method that no leader can run, without the signatures that fit no meth
   }
 });
 
-/** What the compiler says of each. */
+/** Returns the compiler's messages for each piece of code. */
 function messagesOf(codes: readonly string[]): string[][] {
   const texts = new Map(codes.map((code, index) => [join(root, `mistake-${index}.ts`), HEAD + code]));
   const program = programOf(texts);

@@ -1,4 +1,4 @@
-// Compiled by `npm run typecheck`, never run.
+// Compiled by `npm run typecheck`, never executed.
 import { expectTypeOf } from 'expect-type';
 import type { Cluster, Redis } from 'ioredis';
 import type { Cluster as Cluster5, Redis as Redis5 } from 'ioredis5';
@@ -43,20 +43,20 @@ new RedisLockProvider({ client: createSentinel(sentinel) });
 new RedisLockProvider({ client: nodeRedis5.createClient() });
 new RedisLockProvider({ client: nodeRedis5.createClient({ RESP: 3 }) });
 new RedisLockProvider({ client: nodeRedis5.createCluster({ rootNodes }) });
-// @ts-expect-error: version 5 does not show its options
+// @ts-expect-error: version 5 does not expose its options
 new RedisLockProvider({ client: nodeRedis5.createSentinel(sentinel) });
-// @ts-expect-error: a pool, which cannot be duplicated
+// @ts-expect-error: a pool cannot be duplicated
 new RedisLockProvider({ client: createClientPool() });
 // @ts-expect-error: not a client
 new RedisLockProvider({ client: 'redis://localhost' });
 
-// As in an application without `exactOptionalPropertyTypes`, in which an optional property may be undefined.
+// As in an application without `exactOptionalPropertyTypes`, where an optional property may be undefined.
 const url = process.env['REDIS_URL'];
 // @ts-expect-error: the variable may not be set
 new RedisLockProvider({ url });
-// @ts-expect-error: the same in an option that is a client
+// @ts-expect-error: the client may be undefined
 new RedisLockProvider({ client: url === undefined ? undefined : redis });
-// @ts-expect-error: none of client, url, cluster and options
+// @ts-expect-error: client, url, cluster, and options are missing
 new RedisLockProvider({ waitReplicas: 1 });
 // @ts-expect-error: two of them
 new RedisLockProvider({ url: 'redis://localhost', client: redis });
@@ -94,14 +94,14 @@ new SqlRowLockProvider({ url: 'postgres://localhost/app', mysql });
 // @ts-expect-error: an option of the row lock
 new SqlVersionLockProvider({ url: 'postgres://localhost/app', nestedConnections: 2 });
 
-// @ts-expect-error: no duration
+// @ts-expect-error: not a number
 new SqlVersionLockProvider({ url: 'postgres://localhost/app', maxConnections: true });
 
 const client: PoolClient = sqlClientOf<PoolClient>(lock);
 
 void client;
 
-/* eslint-disable @typescript-eslint/no-unused-vars -- methods of all shapes, for their types alone. */
+/* eslint-disable @typescript-eslint/no-unused-vars -- methods of all shapes, only for their types. */
 
 declare const manager: EntityManager;
 
@@ -116,39 +116,39 @@ class Account {
   isOpen!: boolean;
 }
 
-/** What can guard a row. */
+/** Columns that can guard a row. */
 async function guards(account: Account) {
   const saved: Account = await saveFenced(manager, account, lock, { column: 'fence' });
   await saveFenced(manager, account, lock, { column: 'version' });
-  // @ts-expect-error: no property of the entity
+  // @ts-expect-error: not a property of the entity
   await saveFenced(manager, account, lock, { column: 'fense' });
-  // @ts-expect-error: a token is no object
+  // @ts-expect-error: a token is not an object
   await saveFenced(manager, account, lock, { column: 'owner' });
   // @ts-expect-error: nor a date
   await saveFenced(manager, account, lock, { column: 'changedAt' });
   // @ts-expect-error: nor a boolean
   await saveFenced(manager, account, lock, { column: 'isOpen' });
-  // @ts-expect-error: nothing is guarded
+  // @ts-expect-error: the column is missing
   await saveFenced(manager, account, lock, {});
 
   const unlocked: Account = await saveFenced(manager, account, { column: 'version' });
-  // @ts-expect-error: no property of the entity
+  // @ts-expect-error: not a property of the entity
   await saveFenced(manager, account, { column: 'versoin' });
-  // @ts-expect-error: a version is no date
+  // @ts-expect-error: a version is not a date
   await saveFenced(manager, account, { column: 'changedAt' });
-  // @ts-expect-error: nothing is guarded
+  // @ts-expect-error: the column is missing
   await saveFenced(manager, account, lock);
 }
 
-/** How operators delete unused rows. */
+/** The operator's way to delete unused rows. */
 async function purges() {
   const deleted: number = await admin.purge({ unusedFor: '7d' }, 'sql');
   await admin.purge({ unusedFor: 1_000 });
-  // @ts-expect-error: of when?
+  // @ts-expect-error: the age is missing
   await admin.purge();
 }
 
-/** What can be run again. */
+/** Methods that can be retried. */
 abstract class Retried {
   @RetryOnConflict()
   async async(id: string) {}
@@ -167,7 +167,7 @@ abstract class Retried {
   sync(): number {
     return 1;
   }
-  // @ts-expect-error: yielded values cannot be taken back
+  // @ts-expect-error: yielded values cannot be undone
   @RetryOnConflict()
   async *generator() {
     yield 1;
@@ -177,12 +177,12 @@ abstract class Retried {
   async option() {}
 }
 
-// The testing module takes the options of the module, and those of TestLocks.
+// The testing module accepts the module's options and those of TestLocks.
 DistributedLockTestingModule.forRoot({ namespace: 'test', detectDeadlocks: true });
 
 DistributedLockTestingModule.forRoot({ detectDeadlocks: undefined });
 
-// @ts-expect-error: no text is true or false
+// @ts-expect-error: a string is not a boolean
 DistributedLockTestingModule.forRoot({ detectDeadlocks: 'true' });
 
 // @ts-expect-error: no such option
@@ -192,7 +192,7 @@ new TestLocks();
 
 new TestLocks({ detectDeadlocks: false });
 
-// @ts-expect-error: an option of the module
+// @ts-expect-error: a module option
 new TestLocks({ namespace: 'test' });
 
 expectTypeOf<DistributedLockTestingModuleOptions>().toExtend<TestLocksOptions>();

@@ -18,13 +18,13 @@ import { PackedPackage, type Project } from './project.js';
 const CLIENTS = ['ioredis', 'pg', 'mysql2'];
 const TABLE = 'shop_lock';
 
-/** A server with the locks of an application on it. */
+/** A server with an application's locks. */
 interface Subject {
   readonly url: string;
-  /** The arguments that name the server and the namespace of the application. */
+  /** The arguments that select the server and the application's namespace. */
   readonly args: readonly string[];
   readonly shop: LockManager;
-  /** Everything on the server, as far as it can be counted. */
+  /** Everything on the server that can be counted. */
   count(): Promise<unknown>;
   stop(): Promise<unknown>;
 }
@@ -85,7 +85,7 @@ const SUBJECTS = {
 
 let packed: PackedPackage;
 let project: Project;
-/** Without client libraries. */
+/** A project without client libraries. */
 let bare: Project;
 
 beforeAll(async () => {
@@ -95,9 +95,9 @@ beforeAll(async () => {
 }, 240_000);
 afterAll(() => packed.remove());
 
-describe.each(Object.entries(SUBJECTS))('on a server of %s', (kind, start) => {
+describe.each(Object.entries(SUBJECTS))('with %s', (kind, start) => {
   const knowsSince = kind !== 'zookeeper';
-  // Locks of ZooKeeper live with the session.
+  // ZooKeeper locks last as long as the session.
   const long = kind === 'zookeeper' ? {} : { lease: '10m' as const };
   let subject: Subject;
 
@@ -109,14 +109,14 @@ describe.each(Object.entries(SUBJECTS))('on a server of %s', (kind, start) => {
     await subject.stop();
   });
 
-  it('list, inspect and free show the holder and take the lock away; the rest of the server is as before', async () => {
+  it('list, inspect, and free show the holder, and free changes nothing but the lock', async () => {
     const { shop, args, url } = subject;
     const lock = await shop.acquire('order:42', long);
     await shop.acquire('invoice:1', long);
-    // An application records its name in the background.
+    // The application records its name in the background.
     await until(
       async () => (await shop.admin.inspect('order:42'))?.instances[0] === 'shop-7d9f:17',
-      'the name is recorded',
+      'the name was recorded',
     );
     const before = await subject.count();
 
@@ -128,7 +128,7 @@ describe.each(Object.entries(SUBJECTS))('on a server of %s', (kind, start) => {
     expect(row).toMatch(knowsSince ? /\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ +10m / : / - +- /);
     expect(end).toBe('');
 
-    // The address is also that of the environment.
+    // The environment can also provide the address.
     const json = await project.run(['list', '--json', ...args.slice(2)], { env: { LOCK_URL: url } });
     expect(json).toMatchObject({ status: 0, stderr: '' });
     const locks = (JSON.parse(json.stdout) as LockInfo[]).sort((one, other) => (one.key < other.key ? 1 : -1));
@@ -160,7 +160,7 @@ describe.each(Object.entries(SUBJECTS))('on a server of %s', (kind, start) => {
     });
   }, 120_000);
 
-  it('leaves nothing in a namespace that no application has', async () => {
+  it('leaves nothing in a namespace that no application uses', async () => {
     const args = subject.args.map((arg) => (arg === 'shop' ? 'nobody' : arg));
     const before = await subject.count();
     expect(await project.run(['list', ...args])).toMatchObject({ status: 0, stdout: '' });
@@ -175,7 +175,7 @@ describe.each(Object.entries(SUBJECTS))('on a server of %s', (kind, start) => {
   }, 120_000);
 });
 
-/** What is left afterwards. ZooKeeper deletes empty containers of earlier tests once a minute. */
+/** Returns what is left. ZooKeeper deletes empty containers of earlier tests once a minute. */
 function remaining(before: unknown, after: unknown): unknown {
   return typeof before === 'number' && typeof after === 'number' ? Math.max(before, after) : after;
 }
@@ -190,7 +190,7 @@ describe('mistakes and outages', () => {
   }, 60_000);
   afterAll(() => redis.stop());
 
-  it('a password in an argument is warned of, and shown nowhere', async () => {
+  it('warns about a password in an argument, and prints it nowhere', async () => {
     const shown = await project.run(['list', '--url', url]);
     expect(shown.status).toBe(0);
     expect(shown.stderr).toMatch(/^warning: Other users .* LOCK_URL instead\.$/m);
@@ -204,7 +204,7 @@ describe('mistakes and outages', () => {
     expect(JSON.stringify([shown, wrong, down, misspelled])).not.toMatch(/hunter\d/);
   }, 120_000);
 
-  it('doctor says what is wrong and what to do, also if the table is missing', async () => {
+  it('doctor reports problems and their fixes, even if the table is missing', async () => {
     const doctor = await project.run(['doctor'], { env: { LOCK_URL: url } });
     expect(doctor).toMatchObject({ status: 1, stderr: '' });
     expect(doctor.stdout).toMatch(/^warning: .*AOF disabled.* Set appendonly yes\.$/m);
@@ -216,7 +216,7 @@ describe('mistakes and outages', () => {
     await postgres.stop();
   }, 120_000);
 
-  it('a client library is found in the working directory, and otherwise named', async () => {
+  it('uses the client library of the working directory, and names it if it is missing', async () => {
     const env = { LOCK_URL: url };
     const missing = await bare.run(['list'], { env });
     expect(missing).toMatchObject({ status: 2, stdout: '' });
@@ -224,7 +224,7 @@ describe('mistakes and outages', () => {
     expect(await bare.run(['list'], { env, cwd: project.folder })).toMatchObject({ status: 0, stdout: '' });
   }, 120_000);
 
-  it('a file names the provider and the namespace; a provider without a list says what to do', async () => {
+  it('reads the provider and the namespace from a file, and explains a provider without a list', async () => {
     const write = (name: string, text: string) => writeFile(join(project.folder, name), text);
     await write(
       'lock.config.mjs',
@@ -261,7 +261,7 @@ describe('mistakes and outages', () => {
     );
   }, 120_000);
 
-  it('a mistake is one line and the way to the help; --help prints the usage, and --version the version', async () => {
+  it('prints mistakes on one line with a hint to --help, and supports --help and --version', async () => {
     const nothing = await project.run([]);
     expect(nothing).toMatchObject({ status: 2, stdout: '' });
     expect(nothing.stderr).toMatch(/^error: The command is missing\. .*\nHelp: npx nestjs-distributed-lock --help\n$/);

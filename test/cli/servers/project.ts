@@ -6,23 +6,23 @@ import { join } from 'node:path';
 import { packInto } from '../../../scripts/tarball.mjs';
 
 const ROOT = join(import.meta.dirname, '../../..');
-/** What the package needs besides the libraries of the application. */
+/** The package's own dependencies, apart from the application's libraries. */
 const DEPENDENCIES = ['acorn', 'ms'];
 
-/** How a command ended, and what it wrote. */
+/** A command's exit code and output. */
 export interface Outcome {
   readonly status: number | null;
   readonly stdout: string;
   readonly stderr: string;
 }
 
-/** Where a command runs. */
+/** The environment of a command. */
 export interface Surroundings {
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
 }
 
-/** The packed package, installed in projects of their own. */
+/** The packed package, installed in separate projects. */
 export class PackedPackage {
   private constructor(
     private readonly folder: string,
@@ -32,7 +32,7 @@ export class PackedPackage {
   static async pack(): Promise<PackedPackage> {
     const folder = await mkdtemp(join(tmpdir(), 'lock-cli-'));
     const { tarball } = packInto(folder);
-    // Packed as well, because nothing here asks a registry.
+    // Packed as well, so that npm needs no registry.
     const others = DEPENDENCIES.map((name) => {
       const args = ['pack', join(ROOT, 'node_modules', name), '--ignore-scripts', '--json', '--loglevel=error'];
       const [packed] = Object.values(JSON.parse(npm(folder, args)) as Record<string, { readonly filename: string }>);
@@ -41,7 +41,7 @@ export class PackedPackage {
     return new PackedPackage(folder, [tarball, ...others]);
   }
 
-  /** @param libraries those of the application, which are linked */
+  /** @param libraries The application's libraries, which are linked. */
   async install(name: string, libraries: readonly string[]): Promise<Project> {
     const folder = join(this.folder, name);
     await mkdir(folder);
@@ -53,7 +53,7 @@ export class PackedPackage {
     return new Project(folder);
   }
 
-  /** Also ends what still runs. */
+  /** Also ends commands that are still running. */
   async remove(): Promise<void> {
     await Promise.all(
       Array.from(running, ({ child, ended }) => {
@@ -68,7 +68,7 @@ export class PackedPackage {
 export class Project {
   constructor(readonly folder: string) {}
 
-  /** The file that npx runs. */
+  /** The file that npx executes. */
   get command(): string {
     return join(this.folder, 'node_modules/.bin/nestjs-distributed-lock');
   }
@@ -82,20 +82,21 @@ export class Project {
     return new Running(child);
   }
 
-  /** In a pseudo terminal, whose answers come as `stdout`. */
+  /** Starts the command in a pseudoterminal, whose output arrives as `stdout`. */
   startInTerminal(args: readonly string[], { env = {}, cwd = this.folder }: Surroundings = {}): Running {
     const words = [process.execPath, this.command, ...args].map((word) => `'${word}'`).join(' ');
-    // A shell that waits for the command gets Ctrl-C as well, and some shells then answer 130 whatever the command answers.
+    // A shell that waits for the command also receives Ctrl-C, and some shells then exit with 130 regardless of the
+    // command.
     const command = `exec ${words}`;
     const options = { cwd, env: { ...environment(), TERM: 'xterm', ...env } };
     return new Running(spawn('script', ['--quiet', '--return', '--flush', '--command', command, '/dev/null'], options));
   }
 }
 
-/** Commands that have not ended: those of a test that has failed. */
+/** Commands still running, for example those of a failed test. */
 const running = new Set<Running>();
 
-/** A command at work. */
+/** A running command. */
 export class Running {
   stdout = '';
   stderr = '';
@@ -111,12 +112,12 @@ export class Running {
     });
   }
 
-  /** Waits until it has written this; fails if it ends before. */
+  /** Waits until the output matches the pattern. Throws if the command ends first. */
   async writes(pattern: RegExp): Promise<void> {
     const end = this.ended.then(() => 'end');
     while (!pattern.test(this.stdout)) {
       if ((await Promise.race([once(this.child.stdout, 'data'), end])) === 'end' && !pattern.test(this.stdout)) {
-        throw new Error(`It ended without ${String(pattern)}:\n${this.stdout}${this.stderr}`);
+        throw new Error(`The command ended without ${String(pattern)}:\n${this.stdout}${this.stderr}`);
       }
     }
   }
@@ -126,7 +127,7 @@ export class Running {
   }
 }
 
-/** Without what the terminal and the user of this machine have set. Node shows no color where `CI` is set either. */
+/** The environment without this user's terminal settings. Node also prints no colors if `CI` is set. */
 function environment(): NodeJS.ProcessEnv {
   const own = ['LOCK_URL', 'CI', 'NO_COLOR', 'NODE_DISABLE_COLORS', 'FORCE_COLOR'];
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !own.includes(name)));

@@ -30,7 +30,7 @@ afterAll(async () => {
 });
 
 describe('free', () => {
-  it('shows the holder, asks, and frees for yes alone', async () => {
+  it('shows the holder, asks for confirmation, and frees only on yes', async () => {
     await shop.acquire('order:42', { lease: '10m' });
     for (const no of ['n\r', '\r', 'yess\r', CTRL_C, CTRL_D]) {
       const asked = project.startInTerminal(['free', 'order:42', ...redis]);
@@ -51,7 +51,7 @@ describe('free', () => {
     expect(await shop.isLocked('order:42')).toBe(false);
   }, 120_000);
 
-  it('does not free the lock of another holder than the one it has shown', async () => {
+  it('does not free the lock if its holder changed after the prompt', async () => {
     const lock = await shop.acquire('order:43', { lease: '10m' });
     const asked = project.startInTerminal(['free', 'order:43', ...redis]);
     await asked.writes(/\[y\/N\]/);
@@ -65,7 +65,7 @@ describe('free', () => {
   }, 60_000);
 });
 
-it('color only on a terminal, and not with NO_COLOR', async () => {
+it('prints colors only on a terminal without NO_COLOR', async () => {
   await shop.acquire('order:44', { lease: '10m' });
   const list = ['list', 'order:44', ...redis];
   expect((await project.startInTerminal(list).ended).stdout).toContain(BOLD);
@@ -75,7 +75,7 @@ it('color only on a terminal, and not with NO_COLOR', async () => {
   expect(doctor.stdout).toMatch(/\u001b\[33mwarning\u001b\[39m: /);
 }, 60_000);
 
-describe('a provider of the file', () => {
+describe('with a provider from a config file', () => {
   const write = (list: string) =>
     writeFile(
       join(project.folder, 'lock.config.mjs'),
@@ -93,7 +93,7 @@ describe('a provider of the file', () => {
     );
   const config = ['--config', 'lock.config.mjs'];
 
-  it('a long list shows its progress, on a terminal only', async () => {
+  it('shows the progress of a long list, but only on a terminal', async () => {
     await write('for (let n = 0; n < 12; n += 1) { await pause(100); yield lock(n); }');
     const { stdout } = await project.startInTerminal(['list', ...config]).ended;
     expect(stdout).toMatch(/\r\u001b\[K\d+ locks …[^]*\r\u001b\[K[^]*KEY/);
@@ -101,7 +101,7 @@ describe('a provider of the file', () => {
     expect((await project.run(['list', ...config])).stderr).toBe('');
   }, 60_000);
 
-  it('a reader that has seen enough ends it', async () => {
+  it('stops when the reader closes the pipe', async () => {
     await write('for (let n = 0; ; n += 1) yield lock(n);');
     const list = project.start(['list', '--json', ...config]);
     await list.writes(/key:10/);

@@ -17,17 +17,17 @@ import type { MemoryStore } from '../../../lib/providers/memory/memory-store.js'
 import { MemoryWaits } from '../../../lib/providers/memory/memory-waits.js';
 import { copyOf, DistantBackend } from '../memory-server.js';
 
-// Backends with a fault each. See ../kit-catches.spec.ts.
+// Backends with one fault each. See ../kit-catches.spec.ts.
 
 type Acquired = Promise<Grant | 'busy'>;
 
-/** The answer of an `acquire` with its grant changed. */
+/** Changes the grant of an `acquire`. */
 async function changed(answer: Acquired, change: (grant: Grant) => Grant): Acquired {
   const outcome = await answer;
   return outcome === 'busy' ? 'busy' : change(outcome);
 }
 
-// Faults in who holds what, and in what is told of it.
+// Faults in ownership and in what is reported about it.
 
 export class FreesAnybody extends DistantBackend {
   override async release(request: AcquireRequest, options: ReleaseOptions): Promise<ReleaseOutcome> {
@@ -50,7 +50,7 @@ export class ForgetsToRelease extends DistantBackend {
   }
 }
 
-/** An acquire that follows overtakes it. */
+/** A later acquire overtakes the release. */
 export class ReleasesLater extends DistantBackend {
   override async release(...args: Parameters<DistantBackend['release']>): Promise<ReleaseOutcome> {
     await Promise.resolve();
@@ -120,7 +120,7 @@ export class TellsHolders extends DistantBackend {
   }
 }
 
-// Faults in how long a hold lasts.
+// Faults in the lifetime of a lock.
 
 export class ReacquiresOnRenewal extends DistantBackend {
   override async renew(request: AcquireRequest, lease: number): Promise<RenewOutcome> {
@@ -174,7 +174,7 @@ export class GrantsWhatIsOver extends DistantBackend {
   }
 }
 
-/** Writes when a lease ends by its own wall clock, and compares that with the wall clock of another machine. */
+/** Stores the lease's end by its own wall clock and compares it with another machine's. */
 export class ComparesWallClocks extends DistantBackend {
   static readonly #ends = new WeakMap<MemoryStore, Map<string, number>>();
 
@@ -194,7 +194,7 @@ export class ComparesWallClocks extends DistantBackend {
   }
 }
 
-/** The same without the clock that it was given. */
+/** The same fault with `Date.now()` instead of the injected clock. */
 export class ComparesDates extends ComparesWallClocks {
   protected override wallTime(): number {
     return Date.now();
@@ -228,7 +228,7 @@ export class OverlooksTheEndOfLeases extends DistantBackend {
   }
 }
 
-// Faults in who waits.
+// Faults in waiting.
 
 export class StaysInTheQueue extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
@@ -258,7 +258,7 @@ export class LeaksWhatIsGrantedAtTheAbort extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
     const answer = super.acquire(request);
     if (request.wait <= 0) return answer;
-    // It looks once more, a moment later, whether somebody still wants what was granted; if not, it drops it.
+    // Checks a moment later whether the caller still wants the grant, and drops it otherwise.
     return answer.then(async (outcome) => {
       await new Promise((resolve) => setImmediate(resolve));
       return request.signal.aborted ? 'busy' : outcome;
@@ -308,7 +308,7 @@ export class AsksForAllOfAChain extends DistantBackend {
   }
 }
 
-/** Names its own instance as the holder that keeps a request out. */
+/** Reports its own instance as the holder that blocks a request. */
 export class NamesTheWrongHolder extends DistantBackend {
   override heldBy(): Holding {
     const { clock, instance } = this.surrounding;
@@ -316,7 +316,7 @@ export class NamesTheWrongHolder extends DistantBackend {
   }
 }
 
-/** Keeps labels by their keys alone. */
+/** Stores labels by key only. */
 export class ShowsStaleLabels extends DistantBackend {
   static readonly #labels = new WeakMap<MemoryStore, Map<string, string>>();
 
@@ -365,7 +365,7 @@ export class SeesThoseThatHaveLeft extends DistantBackend {
       serverTime: () => board.serverTime(),
       read: (instance) => board.read(instance),
       publish: (text, keepFor) => board.publish(text, keepFor),
-      // As it was when the key was held.
+      // Returns the holders seen when the key was last held.
       holders: async (key, most) => {
         const seen = await board.holders(key, most);
         if (seen.length > 0) this.#seen.set(key, seen);
@@ -375,7 +375,7 @@ export class SeesThoseThatHaveLeft extends DistantBackend {
   }
 }
 
-// Faults towards a backend that is out of reach, in names, and in what is left behind.
+// Faults in handling an unreachable backend, in key names, and in cleanup.
 
 export class UnavailableIsBusy extends DistantBackend {
   override acquire(request: AcquireRequest): Acquired {
@@ -424,13 +424,14 @@ export class TimersInTheConstructor extends DistantBackend {
 
   constructor(...terms: ConstructorParameters<typeof DistantBackend>) {
     super(...terms);
-    // Several, since the kit counts handles, and a timer of the runner may end meanwhile. Longer than the kit looks whether they end.
+    // Several timers, because the kit counts handles and one of the test runner's own timers may end meanwhile. They
+    // outlast the kit's check.
     for (let count = 0; count < 5; count += 1) {
       TimersInTheConstructor.#timers.add(setTimeout(() => undefined, 600_000));
     }
   }
 
-  /** Or they would keep the tests alive. */
+  /** Clears the timers, which would otherwise keep the tests alive. */
   static clear(): void {
     for (const timer of TimersInTheConstructor.#timers) clearTimeout(timer);
   }

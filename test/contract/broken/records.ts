@@ -2,9 +2,9 @@ import { LockUnavailableError } from '../../../lib/api/errors.js';
 import type { RecordStore, StoredRecord } from '../../../lib/api/lock-provider.js';
 import { DistantBackend } from '../memory-server.js';
 
-// Faults in the records of jobs. See ../kit-catches.spec.ts.
+// Faults in job records. See ../kit-catches.spec.ts.
 
-/** A backend with the records that `change` makes of the right ones. */
+/** A backend whose record store is modified by `change`. */
 function recordsThat(change: (records: RecordStore, backend: DistantBackend) => Partial<RecordStore>) {
   return class extends DistantBackend {
     constructor(...terms: ConstructorParameters<typeof DistantBackend>) {

@@ -1,5 +1,6 @@
-// A process that holds a lock under a tracer of its own, until its parent lets it go. It reports the span of its hold when that has ended.
-// argv: the folder of the compiled library, the URL of Redis, the key, the lease in ms, and whether its spans are sampled: 1 or 0.
+// A process that holds a lock under its own tracer until its parent tells it to release. It then reports the ended hold
+// span. argv: the compiled library's folder, the Redis URL, the key, the lease in ms, and whether spans are sampled (1
+// or 0).
 import { AlwaysOffSampler, AlwaysOnSampler, BasicTracerProvider } from '@opentelemetry/sdk-trace-base';
 import { InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base';
 import { join } from 'node:path';

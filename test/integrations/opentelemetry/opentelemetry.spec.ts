@@ -41,7 +41,7 @@ import { start, until } from '../../nest/apps.js';
 import { MemoryStore } from '../../../lib/providers/memory/memory-store.js';
 import { FakeClock } from '../../../lib/testing/fake-clock.js';
 
-/** As that of the SDK for Node, which is no dependency of this repository. */
+/** Works like the context manager of the Node SDK, which isn't a dependency of this repository. */
 class AsyncContexts implements ContextManager {
   readonly #storage = new AsyncLocalStorage<Context>();
   active = () => this.#storage.getStore() ?? ROOT_CONTEXT;
@@ -81,7 +81,7 @@ afterEach(async () => {
 const finished = () => spans.getFinishedSpans().map(({ name, attributes, status }) => ({ name, attributes, status }));
 const OK = { code: SpanStatusCode.UNSET };
 
-/** The points of a metric. */
+/** Returns the data points of a metric. */
 async function points(name: string): Promise<readonly DataPoint<unknown>[]> {
   await meterProvider.forceFlush();
   const metrics =
@@ -92,7 +92,7 @@ async function points(name: string): Promise<readonly DataPoint<unknown>[]> {
   return metrics.find(({ descriptor }) => descriptor.name === name)?.dataPoints ?? [];
 }
 
-/** The sums, or the counts of a histogram, by outcome. */
+/** Returns the sums, or a histogram's counts, by outcome. */
 async function byOutcome(name: string): Promise<Record<string, number>> {
   const count = (value: unknown) => (typeof value === 'number' ? value : (value as Histogram).count);
   const entries = (await points(name)).map(({ attributes, value }) => [
@@ -103,7 +103,7 @@ async function byOutcome(name: string): Promise<Record<string, number>> {
 }
 
 describe('spans', () => {
-  it('of a decorated call: the way to the lock and the hold, children of the caller, with the template and not the key', async () => {
+  it("a decorated call has acquire and hold spans under the caller's span, with the template but not the key", async () => {
     class Orders {
       @DistributedLock('order:#{id}')
       async pay(id: number) {
@@ -134,7 +134,7 @@ describe('spans', () => {
     expect(acquire?.instrumentationScope).toMatchObject({ name: 'nestjs-distributed-lock' });
   });
 
-  it('say that callers that wait for each other are busy, by an error of their own', async () => {
+  it('a deadlock has the outcome `busy` and its own error type', async () => {
     const { locks, clock } = await startManager();
     const cross = (outer: string, inner: string) =>
       watch(
@@ -151,7 +151,7 @@ describe('spans', () => {
     expect(span?.status.code).not.toBe(SpanStatusCode.ERROR);
   });
 
-  it('say how it ended: busy is no failure; unavailable, lost and refused are', async () => {
+  it('the outcome `busy` is not an error, but `unavailable` and `lost` are', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     provider.onAcquire = () => 'busy';
@@ -160,7 +160,7 @@ describe('spans', () => {
     const cancelled = watch(locks.acquire('a', { signal: AbortSignal.abort() }));
     const controller = new AbortController();
     const leaving = watch(locks.acquire('a', { signal: controller.signal }));
-    // Any reason is one, not only those of the platform.
+    // Abort reasons need not be errors.
     controller.abort('the client has gone');
     await clock.advance(1_000);
     const unanswered = watch(locks.acquire('a', { wait: 0 }));
@@ -176,7 +176,7 @@ describe('spans', () => {
       attributes['error.type'],
       status.code === SpanStatusCode.ERROR,
     ]);
-    // Who comes with an aborted signal does not even set out.
+    // A call whose signal is already aborted has no span.
     expect(told).toEqual([
       ['lock.acquire', 'busy', 'LOCK_BUSY', false],
       ['lock.acquire', 'cancelled', '_OTHER', false],
@@ -187,7 +187,7 @@ describe('spans', () => {
     expect(finished().at(-1)?.attributes['distributed_lock.loss.reason']).toBe('revoked');
   });
 
-  it('carry the key where it is asked for', async () => {
+  it('spans include the key if configured', async () => {
     instrumentation.setConfig({ keys: true });
     const { locks, clock } = await startManager();
     await locks.withLock('order:no-4711', () => undefined);
@@ -198,7 +198,7 @@ describe('spans', () => {
     ]);
   });
 
-  it('never contain the key otherwise, nor a message that names it', async () => {
+  it('spans and metrics do not contain the key by default, not even in a message', async () => {
     const { locks, clock } = await startManager();
     const lock = await locks.acquire('order:no-4711');
     const waiting = watch(locks.acquire('order:no-4711', { wait: 10 }));
@@ -216,8 +216,8 @@ describe('spans', () => {
   });
 });
 
-describe('the link of a wait to the hold that it waits for', () => {
-  /** A lock that has been held for a second under its span. */
+describe('the link from a waiting acquire span to the hold span', () => {
+  /** Returns a lock that has been held for a second under its span. */
   async function held() {
     const rig = await startManager();
     const lock = await rig.locks.acquirePlanned(rig.locks.plan({}, { method: 'Orders.pay', template: null }), 'a');
@@ -226,7 +226,7 @@ describe('the link of a wait to the hold that it waits for', () => {
   }
   const spansOf = (name: string) => spans.getFinishedSpans().filter((span) => span.name === name);
 
-  it('is there from 250 ms on', async () => {
+  it('is added after 250 ms', async () => {
     const { locks, clock, lock } = await held();
     const waits = [249, 251].map((wait) => watch(locks.acquire('a', { wait })));
     await clock.advance(300);
@@ -246,27 +246,27 @@ describe('the link of a wait to the hold that it waits for', () => {
     });
   });
 
-  it('is not there where the wait is not recorded, and nothing is read for it', async () => {
+  it('is neither added nor looked up if the acquire span is not sampled', async () => {
     const { locks, clock } = await held();
     instrumentation.setTracerProvider(new BasicTracerProvider({ sampler: new AlwaysOffSampler() }));
     const before = clock.pendingTimers;
     const waiting = watch(locks.acquire('a', { wait: 5_000 }));
-    // Only that of its deadline.
+    // Only the deadline's timer.
     expect(clock.pendingTimers).toBe(before + 1);
     await clock.advance(5_000);
     expect(waiting.state).toBe('rejected');
   });
 
-  it('is not there without an SDK, where nothing is written either', async () => {
+  it('is not added without an SDK, and no label is written', async () => {
     instrumentation.setTracerProvider(trace.getTracerProvider());
     const { locks, clock } = await startManager();
     const before = clock.pendingTimers;
     await locks.acquirePlanned(locks.plan({}, { method: 'Orders.pay', template: null }), 'a');
-    // Only that of the watchdog.
+    // Only the watchdog's timer.
     expect(clock.pendingTimers).toBe(before + 1);
   });
 
-  it('is not made once the instrumentation is disabled', async () => {
+  it('is not added after the instrumentation is disabled', async () => {
     const { locks, clock } = await held();
     const warnings: unknown[] = [];
     const warn = (...words: unknown[]) => void warnings.push(words);
@@ -282,7 +282,7 @@ describe('the link of a wait to the hold that it waits for', () => {
   });
 
   it.each(['startSpan', 'spanContext', 'isRecording', 'addLink', 'setAttribute', 'setAttributes', 'end'])(
-    'disturbs no lock where the SDK throws in %s',
+    'does not affect locks if the SDK throws in %s',
     async (method) => {
       const fail = () => {
         throw new Error('The tracer is broken.');
@@ -315,7 +315,7 @@ describe('the link of a wait to the hold that it waits for', () => {
 });
 
 describe('metrics', () => {
-  it('count attempts and holds by how they ended, in seconds, and who waits and holds now', async () => {
+  it('count attempts and holds by outcome with durations in seconds, and show current waiters and holders', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     const held = await locks.acquire('a');
@@ -323,7 +323,7 @@ describe('metrics', () => {
     const waiting = locks.acquire('a');
     expect(await byOutcome('distributed_lock.held')).toEqual({ now: 1 });
     expect(await byOutcome('distributed_lock.waiting')).toEqual({ now: 1 });
-    // The callers behind a holder of their own process are asked for when that has lost the lock.
+    // When a holder loses its lock, a request is sent for the callers behind it in the same process.
     provider.revoke(held.holder);
     await clock.advance(0);
     provider.asks[0]?.grant();
@@ -340,7 +340,7 @@ describe('metrics', () => {
     }
   });
 
-  it('show for whom callers waited, by the template: with at most eight instances, and none where there is no template', async () => {
+  it('attribute contention to a template and at most eight holder instances, or to no instance without a template', async () => {
     const clock = new FakeClock();
     const store = new MemoryStore();
     const join = (instance: string) => startManager({ clock, instance, provider: new MemoryLockProvider({ store }) });
@@ -385,7 +385,7 @@ describe('metrics', () => {
     );
   });
 
-  it('count renewals, those that were not answered, and outages', async () => {
+  it('count renewals, unanswered renewals, and outages', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     await locks.acquire('a', { lease: 3_000 });
@@ -399,7 +399,7 @@ describe('metrics', () => {
     expect(JSON.stringify(exporter.getMetrics())).not.toContain('secret');
   });
 
-  it('count skipped runs by the job', async () => {
+  it('count skipped runs by job', async () => {
     const gate = deferred();
     class Jobs {
       @RunOnce('report', { minHold: 0 })
@@ -417,7 +417,7 @@ describe('metrics', () => {
     ]);
   });
 
-  it('show when a method last ended without an error: one that failed, or lost its lock, leaves the time as it was', async () => {
+  it("show a method's last success, ignoring runs that failed or lost their lock", async () => {
     let failure: Error | undefined;
     class Jobs {
       @RunOnce('report', { minHold: 0 })
@@ -449,7 +449,7 @@ describe('metrics', () => {
     expect(await lastSuccess()).toEqual([first]);
   });
 
-  it('show for how long the ticks of a job are overdue, in seconds', async () => {
+  it('show how long a job is overdue, in seconds', async () => {
     class Jobs {
       @Cron('* * * * * *')
       @RunOnce('report')
@@ -474,7 +474,7 @@ describe('metrics', () => {
     expect((await overdue())[0]!.value).toBeLessThan(seconds);
   });
 
-  it('count elections and resignations, and show which keys this process leads, by the method and never by the key', async () => {
+  it('count elections and resignations and show current leaderships, by method but not by key', async () => {
     const gate = deferred();
     class Billing {
       @RunAsLeader('billing')
@@ -504,7 +504,7 @@ describe('metrics', () => {
       { attributes: { ...decorated, 'distributed_lock.resignation.reason': 'task-ended' }, value: 1 },
     ]);
     expect(await values('distributed_lock.leading')).toContainEqual({ attributes: decorated, value: 0 });
-    // What has not ended is not left behind.
+    // Disabling the instrumentation resets campaigns in progress.
     instrumentation.disable();
     expect(await values('distributed_lock.leading')).toContainEqual({ attributes, value: 0 });
     expect(JSON.stringify(exporter.getMetrics())).not.toContain('no-4711');
@@ -512,7 +512,7 @@ describe('metrics', () => {
 });
 
 describe('the instrumentation', () => {
-  it('is enabled once, and leaves without a trace: what is under way is closed, what comes is not recorded', async () => {
+  it('enables only once, and when disabled ends open spans and records nothing more', async () => {
     instrumentation.enable();
     const { locks, clock } = await startManager();
     const lock = await locks.acquire('a');
@@ -528,7 +528,7 @@ describe('the instrumentation', () => {
     expect(await points('distributed_lock.hold.duration')).toEqual([]);
   });
 
-  it('does not follow what began before it', async () => {
+  it('ignores locks acquired before it was enabled', async () => {
     instrumentation.disable();
     const { locks, clock } = await startManager();
     const lock = await locks.acquire('a');
@@ -539,7 +539,7 @@ describe('the instrumentation', () => {
     expect(await points('distributed_lock.held')).toEqual([]);
   });
 
-  it('changes nothing of what callers get', async () => {
+  it('does not change results or errors of calls', async () => {
     const manager = new LockManager({ providers: { main: ScriptedProvider.obliging() } });
     await manager.start();
     const locks = new LockService(manager);
@@ -549,7 +549,7 @@ describe('the instrumentation', () => {
     await manager.stop();
   });
 
-  it('names the version of the package', () => {
+  it('reports the package version', () => {
     const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };
     expect(instrumentation.instrumentationVersion).toBe(version);
   });

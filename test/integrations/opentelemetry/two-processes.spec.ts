@@ -22,7 +22,7 @@ let server: RedisServer;
 let admin: Redis;
 let library: CompiledLibrary;
 let locks: LockManager;
-/** The spans of this process, as soon as they begin. */
+/** The spans of this process, added when they start. */
 const spans: ReadableSpan[] = [];
 const instrumentation = new DistributedLockInstrumentation();
 const children: ChildProcess[] = [];
@@ -56,7 +56,7 @@ afterAll(async () => {
   await server.stop();
 });
 
-/** Another process, which holds the lock. */
+/** Starts another process that holds the lock. */
 async function startHolder(key: string, { lease = 30_000, isSampled = true } = {}) {
   const args = [library.folder, server.url, key, String(lease), isSampled ? '1' : '0'];
   const child = fork(join(import.meta.dirname, 'holder-program.mjs'), args, { execArgv: [] });
@@ -70,10 +70,10 @@ async function startHolder(key: string, { lease = 30_000, isSampled = true } = {
   return { child, report, held: await report('held') };
 }
 
-it('the span of a wait is linked to the span of the hold in the other process', async () => {
+it('links the acquire span to the hold span of another process', async () => {
   const { child, report, held } = await startHolder('order:42');
   const waiting = locks.acquire('order:42', { wait: '1m' });
-  await until(() => (spans[0]?.links.length ?? 0) > 0, 'the wait is linked');
+  await until(() => (spans[0]?.links.length ?? 0) > 0, 'the acquire span is linked');
   expect(await admin.get(labelOf('order:42'))).toMatch(
     new RegExp(`^${held.holder}00-[0-9a-f]{32}-[0-9a-f]{16}-01 Orders\\.pay$`),
   );
@@ -91,28 +91,31 @@ it('the span of a wait is linked to the span of the hold in the other process', 
     'distributed_lock.outcome': 'acquired',
   });
   expect(traceId).not.toBe(acquire?.spanContext().traceId);
-  // The label is left, and is not that of the holder after it.
+  // The old label is left behind, but it isn't attributed to the next holder.
   expect(await admin.exists(labelOf('order:42'))).toBe(1);
 });
 
-it('a holder that is not sampled is named by its method, without a link', async () => {
+it("records the holder's method without a link if the holder is not sampled", async () => {
   const { child } = await startHolder('order:43', { isSampled: false });
   const waiting = locks.acquire('order:43', { wait: '1m' });
-  await until(() => spans[0]?.attributes['distributed_lock.holder.method'] !== undefined, 'the holder is named');
+  await until(
+    () => spans[0]?.attributes['distributed_lock.holder.method'] !== undefined,
+    "the holder's method is recorded",
+  );
   child.send('release');
   await (await waiting).release();
   expect(spans[0]?.attributes['distributed_lock.holder.method']).toBe('Orders.pay');
   expect(spans[0]?.links).toEqual([]);
 });
 
-it('a process that is stopped until its lock is lost labels nothing', async () => {
+it('a process that is suspended until its lock is lost writes no label', async () => {
   const { child, report } = await startHolder('order:44', { lease: 500 });
   child.kill('SIGSTOP');
-  await until(async () => (await admin.exists(layout.lockOf('order:44'))) === 0, 'its lease is over');
+  await until(async () => (await admin.exists(layout.lockOf('order:44'))) === 0, 'the lease expired');
   await admin.del(labelOf('order:44'));
   child.kill('SIGCONT');
   await report('lost');
-  // By its end it has looked at all that was due meanwhile, and all its commands were answered.
+  // When it exits, it has processed all overdue work and received all responses.
   const over = once(child, 'disconnect');
   child.send('release');
   await over;

@@ -1,4 +1,4 @@
-// Runs on Bun, next to the files of the README: `npm run smoke` puts them there.
+// Runs on Bun, next to the README's files, which `npm run smoke` adds.
 import 'reflect-metadata';
 import assert from 'node:assert/strict';
 import { Module } from '@nestjs/common';
@@ -13,7 +13,7 @@ Module({
   providers: [OrderService],
 })(MemoryModule);
 
-// What the service calls under its lock.
+// The work that the service does under its lock.
 const inside = { now: 0, most: 0, calls: 0 };
 globalThis.fetch = async () => {
   inside.now += 1;
@@ -31,4 +31,4 @@ for (const module of [AppModule, MemoryModule]) {
   await app.close();
 }
 assert.deepEqual(inside, { now: 0, most: 1, calls: 40 });
-assert.ok(process.versions.bun, 'This is not Bun.');
+assert.ok(process.versions.bun, 'This test must run on Bun.');

@@ -17,22 +17,22 @@ export const SECOND = 1_000;
 export const MINUTE = 60_000;
 export const HOUR = 3_600_000;
 export const DAY = 24 * HOUR;
-/** Of the server, at the beginning of a test. */
+/** The server's time when a test starts. */
 export const START = Date.UTC(2026, 5, 1);
 
 const KEY = 'report';
 const EVENTS = ['skipped', 'run-missed', 'run-abandoned'] as const satisfies LockEventName[];
 
-/** Due every `period` ms, counted from 1970. */
+/** A schedule with a tick every `period` ms, counted from 1970. */
 export function every(period: number, text = `every ${period} (UTC)`): Schedule {
   const latest = (time: number) => Math.floor(time / period) * period;
   return { text, latest, next: (tick) => latest(tick) + period };
 }
 
-/** What may happen to a command of an instance: it is called before the command is executed, and may wait, or throw. */
+/** Injects a fault into an instance's command. It's called before the command is executed, and may wait or throw. */
 export type Fault = (command: 'read' | 'replace' | 'acquire' | 'renew' | 'release', text?: string) => unknown;
 
-/** Instances of an application on one server, whose clock is the true one. */
+/** Instances of an application that share one server. The server's clock is the true one. */
 export class Fleet {
   readonly clock = new FakeClock(START);
   readonly store = new MemoryStore();
@@ -49,7 +49,7 @@ export class Fleet {
     return instance;
   }
 
-  /** What is recorded of the job. */
+  /** The job record, if it's valid. */
   get record(): JobRecord | undefined {
     const text = this.store.records.get(`app:${KEY}`);
     const record = text === undefined ? undefined : parseRecord(text);
@@ -61,7 +61,7 @@ export class Fleet {
     else this.store.records.set(`app:${KEY}`, typeof record === 'string' ? record : recordText(record));
   }
 
-  /** The time of the server. */
+  /** The server's time. */
   get now(): number {
     return this.clock.wallTime();
   }
@@ -74,7 +74,7 @@ export class Fleet {
 }
 
 export interface InstanceOptions extends Looks {
-  /** By how many ms its clock is ahead of that of the server. */
+  /** How many ms this instance's clock is ahead of the server's. */
   readonly ahead?: number;
   readonly schedule?: Schedule;
   readonly task?: (tick: number) => unknown;
@@ -85,11 +85,11 @@ export interface InstanceOptions extends Looks {
 export class TestInstance {
   readonly locks: LockManager;
   readonly job: ScheduledJob;
-  /** The ticks that it has begun, as recorded. */
+  /** The ticks this instance started, as recorded. */
   readonly runs: number[] = [];
   readonly log: string[] = [];
   readonly events: { readonly name: string; readonly event: unknown }[] = [];
-  /** Everything that it has asked of its backend. */
+  /** Every command this instance sent to its backend. */
   readonly commands: string[] = [];
   readonly clock: InstanceClock;
   fault: Fault = () => undefined;
@@ -126,10 +126,10 @@ export class TestInstance {
     this.fire = run;
   }
 
-  /** Runs the job for the latest tick, as a scheduler does. */
+  /** Runs the job for the latest tick, as a scheduler would. */
   readonly fire: () => Promise<unknown>;
 
-  /** Its events of one name. */
+  /** Returns the events with this name. */
   of<N extends (typeof EVENTS)[number]>(name: N): LockEventMap[N][] {
     return this.events.filter((each) => each.name === name).map(({ event }) => event as LockEventMap[N]);
   }
@@ -138,7 +138,7 @@ export class TestInstance {
     return this.of('skipped').map(({ reason }) => reason);
   }
 
-  /** From now on nothing of it runs, and none of its commands is answered. */
+  /** Stops everything this instance does. Its commands never get a response. */
   kill(): void {
     this.isDead = true;
     this.clock.kill();
@@ -172,7 +172,7 @@ export class TestInstance {
           list: () => records!.list(),
         };
         return Object.assign(backend, {
-          // As a backend that connects again by itself.
+          // As a backend that reconnects automatically.
           commandTimeout: SECOND,
           acquire: (request: never) => asked('acquire', () => executed.acquire(request)),
           renew: (request: never, lease: number) => asked('renew', () => executed.renew(request, lease)),
@@ -184,7 +184,7 @@ export class TestInstance {
   }
 }
 
-/** A clock of its own by the time of the fleet. */
+/** An instance's own clock, which advances with the fleet's. */
 export class InstanceClock implements Clock {
   readonly #timers = new Set<Timer>();
 
@@ -223,7 +223,7 @@ export class InstanceClock implements Clock {
 }
 
 export function unavailable(): LockUnavailableError {
-  return new LockUnavailableError('The server does not answer.');
+  return new LockUnavailableError('The server does not respond.');
 }
 
 function stateOf(text: string): string {
@@ -232,9 +232,9 @@ function stateOf(text: string): string {
 
 export type Looks = Pick<RunTicksOptions, 'catchUp' | 'afterCrash'>;
 
-/** Of the options of a method with ticks. */
+/** Parses the options of a scheduled method. */
 export function looksOf({ catchUp, afterCrash }: Looks): MissingRunOptions {
   const { missingRuns } = readRunOptions({ catchUp, afterCrash });
-  if (!missingRuns) throw new Error('It has ticks.');
+  if (!missingRuns) throw new Error('The method has no schedule.');
   return missingRuns;
 }

@@ -10,7 +10,7 @@ beforeEach(() => {
   fleet = new Fleet();
 });
 
-it('reads the record, takes the lock, records the begin, runs, records the end, releases', async () => {
+it('reads the record, locks, records the start, runs, records the end, releases', async () => {
   const one = await fleet.add({ task: () => one.commands.push('task') });
   await expect(one.fire()).resolves.toEqual({ ran: true, value: undefined });
   expect(one.commands).toEqual(['read', 'acquire', 'replace running', 'task', 'replace ended', 'release']);
@@ -20,7 +20,7 @@ it('reads the record, takes the lock, records the begin, runs, records the end, 
   });
 });
 
-it('takes no lock for a tick that was begun before', async () => {
+it('skips a tick that already started, without locking', async () => {
   const one = await fleet.add();
   const other = await fleet.add();
   await one.fire();
@@ -30,11 +30,11 @@ it('takes no lock for a tick that was begun before', async () => {
   expect(other.of('skipped')[0]).toMatchObject({ key: 'report', provider: 'main', mode: 'exclusive' });
 });
 
-it.each([-MINUTE / 3, 40 * SECOND, -DAY])('a clock that is wrong by %d ms runs no tick twice', async (ahead) => {
+it.each([-MINUTE / 3, 40 * SECOND, -DAY])('runs no tick twice when a clock is off by %d ms', async (ahead) => {
   const one = await fleet.add();
   const other = await fleet.add({ ahead });
   await one.fire();
-  // At the time at which it reads the same tick.
+  // Wait until this clock shows the same tick.
   await fleet.clock.advance(Math.max(0, -ahead) % MINUTE);
   await expect(other.fire()).resolves.toEqual({ ran: false });
   await fleet.clock.advance(MINUTE);
@@ -42,7 +42,7 @@ it.each([-MINUTE / 3, 40 * SECOND, -DAY])('a clock that is wrong by %d ms runs n
   expect([one.runs, other.runs]).toEqual([[START, START + MINUTE], []]);
 });
 
-it('a clock that is too early by a timer belongs to the tick that is due, and a late one to the tick before', async () => {
+it('assigns a firing slightly before a tick to that tick, and a late firing to the previous tick', async () => {
   const one = await fleet.add();
   await fleet.clock.advance(MINUTE - 50);
   await one.fire();
@@ -56,7 +56,7 @@ it('a clock that is too early by a timer belongs to the tick that is due, and a 
 it.each([
   ['half a period', 30 * SECOND, 14 * SECOND, 16 * SECOND],
   ['a minute', HOUR, 59 * SECOND, 61 * SECOND],
-])('refuses a tick that is ahead of the clock of the server by more than %s', async (_, period, little, much) => {
+])("refuses a tick that is ahead of the server's clock by more than %s", async (_, period, little, much) => {
   const schedule = every(period);
   await fleet.clock.advance(period - Math.max(little, much) - SECOND);
   const before = fleet.now;
@@ -68,18 +68,18 @@ it.each([
   expect(far.log).toEqual([
     expect.stringMatching(/Job "report" was not run for .* ahead of the server clock .* Correct the clock/),
   ]);
-  // Warned once an hour.
+  // The warning appears at most once an hour.
   await far.fire();
   expect(far.log).toHaveLength(1);
   await fleet.clock.advance(next - little - fleet.now);
   const near = await fleet.add({ schedule, ahead: little });
   await expect(near.fire()).resolves.toMatchObject({ ran: true });
-  // The others run as ever.
+  // Other instances are unaffected.
   expect(near.runs).toEqual([next]);
 });
 
-describe('while another process has the lock', () => {
-  it('waits until the tick is begun, and skips it', async () => {
+describe('while another process holds the lock', () => {
+  it('waits until the other process has recorded the tick, then skips it', async () => {
     const one = await fleet.add();
     const other = await fleet.add();
     const begin = deferred();
@@ -97,7 +97,7 @@ describe('while another process has the lock', () => {
     expect(one.runs).toEqual([START]);
   });
 
-  it('takes the lock when it is free and the tick was not begun', async () => {
+  it('locks as soon as the key is free if the tick has not started', async () => {
     const one = await fleet.add();
     const lock = await one.locks.acquire('report');
     const other = await fleet.add();
@@ -109,7 +109,7 @@ describe('while another process has the lock', () => {
     expect(other.runs).toEqual([START]);
   });
 
-  it('takes the lock soon after the end of an earlier run', async () => {
+  it('locks soon after an earlier run ends', async () => {
     const end = deferred();
     const one = await fleet.add({ task: () => end.promise });
     const other = await fleet.add();
@@ -124,7 +124,7 @@ describe('while another process has the lock', () => {
     await next;
   });
 
-  it('finds at the last look that an earlier run has lost its lock', async () => {
+  it('detects on its last poll that an earlier run lost its lock', async () => {
     const one = await fleet.add({ task: () => new Promise(() => undefined), lease: 3 * SECOND });
     const other = await fleet.add();
     void one.fire();
@@ -140,7 +140,7 @@ describe('while another process has the lock', () => {
   it.each([
     [MINUTE, 5 * SECOND],
     [4 * SECOND, 2 * SECOND],
-  ])('gives up after half a period, and at most 5 s: a period of %d ms', async (period, most) => {
+  ])('gives up after half a period, capped at 5 s (period %d ms)', async (period, most) => {
     const one = await fleet.add();
     const other = await fleet.add({ schedule: every(period) });
     const lock = await one.locks.acquire('report');
@@ -153,7 +153,7 @@ describe('while another process has the lock', () => {
     await lock.release();
   });
 
-  it('says that an earlier run has not ended', async () => {
+  it('reports an overlap when an earlier run is still in progress', async () => {
     const end = deferred();
     const one = await fleet.add({ task: () => end.promise });
     const other = await fleet.add();
@@ -165,7 +165,7 @@ describe('while another process has the lock', () => {
     await fleet.clock.advance(6 * SECOND);
     await expect(skipped).resolves.toEqual({ ran: false });
     expect(other.skipped).toEqual(['overlap']);
-    // At the beginning and at the end: between the two it reads the record.
+    // It tries to lock at the start and at the end, and polls the record in between.
     expect(busy).toBe(2);
     end.resolve();
     await run;
@@ -175,7 +175,7 @@ describe('while another process has the lock', () => {
   });
 });
 
-it('finds at the begin that another process has run the tick since the record was read', async () => {
+it('detects while recording the start that another process ran the tick after the record was read', async () => {
   const one = await fleet.add();
   const other = await fleet.add();
   let isFirst = true;
@@ -190,7 +190,7 @@ it('finds at the begin that another process has run the tick since the record wa
   expect(fleet.record).toMatchObject({ tick: START, instance: 'i1', state: 'ended' });
 });
 
-it('begins its tick all the same where another process has run an earlier one since the record was read', async () => {
+it('starts its own tick even if another process ran an earlier one after the record was read', async () => {
   const one = await fleet.add();
   const ahead = await fleet.add({ ahead: 20 * SECOND });
   await fleet.clock.advance(45 * SECOND);
@@ -204,15 +204,15 @@ it('begins its tick all the same where another process has run an earlier one si
   expect(ahead.commands.filter((each) => each === 'replace running')).toHaveLength(2);
 });
 
-describe('the reply to a begin', () => {
-  it('that is lost is asked for again: the run finds its own record', async () => {
+describe('recording the start', () => {
+  it('retries after a lost response and recognizes its own record', async () => {
     const one = await fleet.add();
     let lost = 0;
     const { records } = fleet.store;
     one.fault = (command, text) => {
       if (command !== 'replace' || lost === 3) return;
       lost += 1;
-      // It was written.
+      // The record was written, but the response is lost.
       records.set('app:report', text!);
       throw unavailable();
     };
@@ -224,9 +224,9 @@ describe('the reply to a begin', () => {
   });
 
   it.each<[string, () => unknown]>([
-    ['is an error', () => Promise.reject(unavailable())],
-    ['does not come', () => new Promise(() => {})],
-  ])('that %s for 5 s releases the lock and throws', async (_, answer) => {
+    ['returns errors', () => Promise.reject(unavailable())],
+    ['gets no response', () => new Promise(() => {})],
+  ])('releases the lock and throws if the write %s for 5 s', async (_, answer) => {
     const one = await fleet.add();
     const other = await fleet.add();
     one.fault = (command) => (command === 'replace' ? answer() : undefined);
@@ -241,7 +241,7 @@ describe('the reply to a begin', () => {
     expect(other.runs).toEqual([START]);
   });
 
-  it('that comes too late consumes the tick: it is at most once', async () => {
+  it('counts the tick as run (at most once) if the write succeeded but the response never arrived', async () => {
     const one = await fleet.add();
     const other = await fleet.add();
     one.fault = (command, text) => {
@@ -266,7 +266,7 @@ describe('the reply to a begin', () => {
   });
 });
 
-it('throws where the record cannot be read for 5 s, and takes no lock', async () => {
+it('throws without locking if the record cannot be read for 5 s', async () => {
   const one = await fleet.add();
   one.fault = () => Promise.reject(unavailable());
   const run = watch(one.fire());
@@ -275,8 +275,8 @@ it('throws where the record cannot be read for 5 s, and takes no lock', async ()
   expect(one.commands).not.toContain('acquire');
 });
 
-describe('the end of a run', () => {
-  it('that failed is recorded, and the task is not run again', async () => {
+describe('recording the end', () => {
+  it('records a failed run, and does not run the task again', async () => {
     const one = await fleet.add({ afterCrash: 3, task: () => Promise.reject(new Error('its own')) });
     one.job.start();
     await expect(one.fire()).rejects.toThrow('its own');
@@ -286,7 +286,7 @@ describe('the end of a run', () => {
     expect(one.runs).toEqual([START]);
   });
 
-  it('is tried to be recorded for a second, and then left', async () => {
+  it('retries for one second, then gives up', async () => {
     const one = await fleet.add();
     one.fault = (_, text) => {
       if (text?.includes('"ended"')) throw unavailable();
@@ -301,7 +301,7 @@ describe('the end of a run', () => {
     expect(one.log.at(-1)).toMatch(/Job "report" ended, but this was not recorded/);
   });
 
-  it('after its lock was lost leaves the record of a later run alone', async () => {
+  it("leaves a later run's record unchanged when the earlier run lost its lock", async () => {
     const end = deferred();
     const one = await fleet.add({ task: () => end.promise });
     const other = await fleet.add();
@@ -319,7 +319,7 @@ describe('the end of a run', () => {
   });
 });
 
-it('a run that its lock outlives ends at `maxHold`, and others run the next tick', async () => {
+it('ends a run that exceeds `maxHold`, so that other instances run the next tick', async () => {
   const one = await fleet.add();
   const service = new LockService(one.locks);
   const signals: AbortSignal[] = [];
@@ -345,7 +345,7 @@ it('a run that its lock outlives ends at `maxHold`, and others run the next tick
   expect(run.error).toMatchObject({ code: 'LOCK_LOST', reason: 'max-hold' });
 });
 
-it('treats a damaged record as none, and warns once of each', async () => {
+it('treats a damaged record as missing and warns once per record', async () => {
   const one = await fleet.add();
   for (const text of ['{', '1', '{"v":1,"tick":"soon"}', '{"v":0}']) {
     fleet.record = text;
@@ -359,7 +359,7 @@ it('treats a damaged record as none, and warns once of each', async () => {
 });
 
 it.each(['0 3 * * *\n\u001b[31mFAKE', 'x'.repeat(200_000)])(
-  'treats a record with a forged schedule as none',
+  'treats a record with a forged schedule as missing',
   async (schedule) => {
     const one = await fleet.add();
     await one.fire();
@@ -371,9 +371,9 @@ it.each(['0 3 * * *\n\u001b[31mFAKE', 'x'.repeat(200_000)])(
   },
 );
 
-describe('a tick from the future', () => {
+describe('a record from the future', () => {
   it.each([MINUTE + 1, 2 * HOUR, Date.UTC(2100, 0, 1) - START])(
-    '%d ms ahead of the clock of the server is no record',
+    "treats a tick %d ms ahead of the server's clock as damaged",
     async (ahead) => {
       const one = await fleet.add();
       await one.fire();
@@ -385,7 +385,7 @@ describe('a tick from the future', () => {
     },
   );
 
-  it('of a number that is no time is damage', async () => {
+  it('treats a number that is not a valid time as damaged', async () => {
     const one = await fleet.add();
     await one.fire();
     fleet.record = { ...fleet.record!, tick: 1e300 };
@@ -393,7 +393,7 @@ describe('a tick from the future', () => {
     await expect(one.fire()).resolves.toMatchObject({ ran: true });
   });
 
-  it('is not written back to a server whose clock was set right', async () => {
+  it("does not write the record back after the server's clock is corrected", async () => {
     const one = await fleet.add({ catchUp: '1h' });
     one.job.start();
     await fleet.clock.advance(0);
@@ -410,7 +410,7 @@ describe('a tick from the future', () => {
   });
 });
 
-it('the end of a run that could not be written is written when the backend answers again, so that the run is not begun again', async () => {
+it("writes a run's end once the backend recovers, so that the run does not start again", async () => {
   const one = await fleet.add({ afterCrash: 1 });
   one.job.start();
   one.fault = (_, text) => {
@@ -426,7 +426,7 @@ it('the end of a run that could not be written is written when the backend answe
   expect(fleet.record).toMatchObject({ state: 'ended', attempt: 1 });
 });
 
-it('runs nothing where a later version has written the record', async () => {
+it('runs nothing if a later version wrote the record', async () => {
   const one = await fleet.add();
   fleet.record = '{"v":2,"ticks":[]}';
   await expect(one.fire()).rejects.toThrow(LockConfigError);
@@ -436,7 +436,7 @@ it('runs nothing where a later version has written the record', async () => {
   expect(one.commands).toEqual(['read', 'read']);
 });
 
-it('warns once where instances have one expression in two zones', async () => {
+it('warns once when instances schedule one expression in two time zones', async () => {
   const one = await fleet.add({ schedule: every(MINUTE, '* * * * * (Europe/Berlin)') });
   const other = await fleet.add({ schedule: every(MINUTE, '* * * * * (UTC)') });
   const third = await fleet.add({ schedule: every(MINUTE, '*/1 * * * * (UTC)') });
@@ -455,7 +455,7 @@ it('refuses a call before the first tick', async () => {
   await expect(one.fire()).rejects.toThrow(/Job "report" was called before its first tick: its schedule is 2030/);
 });
 
-it('LockAdmin lists the jobs of all providers, each record once, with the next tick where the job is scheduled', async () => {
+it('LockAdmin lists each job of every provider once, with the next tick if this process schedules the job', async () => {
   const one = await fleet.add({ schedule: every(HOUR) });
   await fleet.clock.advance(90 * SECOND);
   await one.fire();
@@ -476,7 +476,7 @@ it('LockAdmin lists the jobs of all providers, each record once, with the next t
 describe('runOnce() with `due`', () => {
   const due = (offset = 0): RunDueOptions => ({ due: new Date(START + offset) });
 
-  it('runs each due time once in the fleet, however far apart the calls are', async () => {
+  it('runs each due time once in the fleet, even if the calls are a day apart', async () => {
     const one = new LockService((await fleet.add()).locks);
     const other = new LockService((await fleet.add({ ahead: DAY })).locks);
     await expect(one.runOnce('import', () => 1, due())).resolves.toEqual({ ran: true, value: 1 });
@@ -487,7 +487,7 @@ describe('runOnce() with `due`', () => {
     await expect(one.runOnce('other', () => 5, due())).resolves.toEqual({ ran: true, value: 5 });
   });
 
-  it('warns once an hour where instances give the time of the call', async () => {
+  it('warns when instances pass the time of the call instead of the planned time, at most once an hour', async () => {
     const one = await fleet.add();
     const other = await fleet.add();
     await new LockService(one.locks).runOnce('import', () => 1, due());
@@ -498,14 +498,14 @@ describe('runOnce() with `due`', () => {
     expect(other.log).toEqual([
       expect.stringMatching(/job "import" that are 20 ms apart.*Set "due" to the planned time/),
     ]);
-    // Ticks that are a second apart may be meant.
+    // Ticks a second apart may be intended.
     const third = await fleet.add();
     await fleet.clock.advance(MINUTE);
     await new LockService(third.locks).runOnce('import', () => 1, due(2 * SECOND));
     expect(third.log).toEqual([]);
   });
 
-  it('does not run a minute before its time by the server', async () => {
+  it("does not run more than a minute early by the server's clock", async () => {
     const instance = await fleet.add();
     const one = new LockService(instance.locks);
     await expect(one.runOnce('import', () => 1, due(MINUTE + 1))).resolves.toEqual({ ran: false });
@@ -521,12 +521,12 @@ describe('runOnce() with `due`', () => {
     [/"maxHold" is 'soon', but must be a duration/, 'import', { ...due(), maxHold: 'soon' }],
     [/runOnce\(\) with "due" takes one key/, ['a', 'b'], due()],
     [/is missing "minHold".* or pass the time the run was due as \{ due \}/, 'import', { due: undefined }],
-  ])('refuses what cannot be: %s', async (message, key, options) => {
+  ])('rejects invalid options: %s', async (message, key, options) => {
     const one = new LockService((await fleet.add()).locks);
     await expect(one.runOnce(key, () => 1, options as RunDueOptions)).rejects.toThrow(message);
   });
 
-  it('refuses a provider that keeps no records', async () => {
+  it('rejects a provider that does not store records', async () => {
     const { locks } = await startManager({ provider: new ScriptedProvider() });
     await expect(new LockService(locks).runOnce('import', () => 1, due())).rejects.toThrow(
       /Lock provider "main" does not store records.*: set "minHold".*, or use a provider that stores records/,
@@ -534,7 +534,7 @@ describe('runOnce() with `due`', () => {
   });
 });
 
-it('begins nothing when the application stops', async () => {
+it('starts nothing while the application is stopping', async () => {
   const one = await fleet.add();
   await one.locks.stop();
   await expect(one.fire()).rejects.toThrow('the application is shutting down');

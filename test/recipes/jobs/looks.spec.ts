@@ -20,7 +20,7 @@ const record = (changed: Partial<JobRecord> = {}): JobRecord => ({
   ...changed,
 });
 
-/** An instance that boots. */
+/** Starts an instance whose job checks for missed and abandoned runs. */
 async function boot(options: Parameters<Fleet['add']>[0] = {}) {
   const instance = await fleet.add({ schedule: hourly, lease: LEASE, ...options });
   instance.job.start();
@@ -31,7 +31,7 @@ async function boot(options: Parameters<Fleet['add']>[0] = {}) {
 describe('catchUp', () => {
   const catchUp = '6h';
 
-  it('makes up once for all ticks that were missed, in one process', async () => {
+  it('runs once for all missed ticks, in one process', async () => {
     fleet.record = record();
     await fleet.clock.advance(3.5 * HOUR);
     const one = await boot({ catchUp });
@@ -45,7 +45,7 @@ describe('catchUp', () => {
     expect(fleet.record).toMatchObject({ tick, state: 'ended', attempt: 1, instance: 'i1' });
   });
 
-  it('runs a tick that the clock of the process came to too early, when the clock of the server comes to it', async () => {
+  it("runs a tick that the process reached early once the server's clock reaches it", async () => {
     fleet.record = record();
     await fleet.clock.advance(HOUR - 2 * MINUTE);
     const one = await boot({ catchUp, ahead: 2 * MINUTE });
@@ -55,7 +55,7 @@ describe('catchUp', () => {
     expect(one.runs).toEqual([START + HOUR]);
   });
 
-  it('is told before the task runs, under the lock that was taken for it', async () => {
+  it('reports the missed run before the task runs, under the lock of that run', async () => {
     fleet.record = record();
     await fleet.clock.advance(1.5 * HOUR);
     let told: number | undefined;
@@ -65,7 +65,7 @@ describe('catchUp', () => {
     expect(one.commands).toEqual(['read', 'read', 'acquire', 'replace running', 'replace ended', 'release']);
   });
 
-  it('reports a tick that is too old, once in a process, and does not run it', async () => {
+  it('reports a tick that is too old once per process, and does not run it', async () => {
     fleet.record = record();
     const daily = every(DAY, hourly.text);
     await fleet.clock.advance(DAY + 6 * HOUR + SECOND);
@@ -79,7 +79,7 @@ describe('catchUp', () => {
     expect(younger.runs).toEqual([START + DAY]);
   });
 
-  it('misses no tick that was due during the last run', async () => {
+  it('does not count a tick that was due during the last run as missed', async () => {
     fleet.record = record({ endedAt: START + 1.2 * HOUR });
     await fleet.clock.advance(1.5 * HOUR);
     const one = await boot({ catchUp });
@@ -90,7 +90,7 @@ describe('catchUp', () => {
     expect(other.runs).toEqual([START + 2 * HOUR]);
   });
 
-  it('misses none while a run goes on, and looks again when that may be over', async () => {
+  it('reports nothing missed during a run, and checks again when the run may have ended', async () => {
     const end = deferred();
     const long = await fleet.add({ schedule: hourly, task: () => end.promise, lease: LEASE });
     const run = long.fire();
@@ -101,13 +101,13 @@ describe('catchUp', () => {
     end.resolve();
     await run;
     await fleet.clock.advance(HOUR);
-    // The tick of 01:00 was due during the run; that of 02:00 was not.
+    // The 01:00 tick was due during the run. The 02:00 tick wasn't.
     await fleet.clock.advance(0);
     expect(one.runs).toEqual([]);
     expect(fleet.record).toMatchObject({ tick: START, state: 'ended' });
   });
 
-  it('counts from the begin of a run that never ended', async () => {
+  it('counts missed ticks from the start of a run that never ended', async () => {
     fleet.record = record({ state: 'running', endedAt: null });
     await fleet.clock.advance(1.5 * HOUR);
     const one = await boot({ catchUp });
@@ -117,7 +117,7 @@ describe('catchUp', () => {
     expect(one.of('run-abandoned')[0]).toMatchObject({ tick: new Date(START), instance: 'before', again: false });
   });
 
-  it('waits for processes that were fired a moment ago', async () => {
+  it('waits for other instances that just fired', async () => {
     fleet.record = record();
     await fleet.clock.advance(HOUR - SECOND);
     const fired = await fleet.add({ schedule: hourly });
@@ -130,7 +130,7 @@ describe('catchUp', () => {
     expect([one.runs, one.events, fired.runs]).toEqual([[], [], [START + HOUR]]);
   });
 
-  it('makes up for it where none of them did', async () => {
+  it('runs a recent tick that no other instance ran', async () => {
     fleet.record = record();
     await fleet.clock.advance(HOUR + 10);
     const one = await boot({ catchUp });
@@ -138,7 +138,7 @@ describe('catchUp', () => {
     expect(one.runs).toEqual([START + HOUR]);
   });
 
-  it('takes the first deployment and a new name for the beginning, and misses ticks from then on', async () => {
+  it('records a baseline on the first deployment or after a rename, and counts missed ticks from there', async () => {
     await fleet.clock.advance(1.5 * HOUR);
     const one = await boot({ catchUp });
     expect([one.runs, one.events]).toEqual([[], []]);
@@ -152,7 +152,7 @@ describe('catchUp', () => {
     expect(other.runs).toEqual([START + 2 * HOUR]);
   });
 
-  it('counts from now on where there has been no tick yet', async () => {
+  it('counts missed ticks from the deployment if no tick has been due yet', async () => {
     const date = START + HOUR;
     const once = { text: 'date', latest: (at: number) => (at >= date ? date : undefined), next: () => undefined };
     const one = await boot({ catchUp, schedule: once });
@@ -163,7 +163,7 @@ describe('catchUp', () => {
     expect(other.runs).toEqual([date]);
   });
 
-  it('runs nothing twice where a rolling deployment changes 03:00 to 05:00, or back', async () => {
+  it('runs nothing twice when a rolling deployment moves 03:00 to 05:00 or back', async () => {
     const at = (hour: number) => {
       const shift = hour * HOUR;
       const latest = (time: number) => Math.floor((time - shift) / DAY) * DAY + shift;
@@ -176,7 +176,7 @@ describe('catchUp', () => {
     await fleet.clock.advance(3 * HOUR);
     await old.fire();
     await fleet.clock.advance(HOUR);
-    // At 04:00, each looks after the other.
+    // At 04:00, each instance checks after the other.
     const next = await add(5);
     old.recovered();
     await fleet.clock.advance(MINUTE);
@@ -186,16 +186,16 @@ describe('catchUp', () => {
     await fleet.clock.advance(START + 5 * HOUR - fleet.now);
     await next.fire();
     old.kill();
-    // And the way back, at 06:00.
+    // Move the schedule back at 06:00.
     await fleet.clock.advance(HOUR);
     await add(3);
     await fleet.clock.advance(MINUTE);
-    // One whose clock is late fires now.
+    // An instance whose clock is behind fires now.
     await next.fire();
     expect(started).toEqual(['2026-06-01T03:00:00.000Z', '2026-06-01T05:00:00.000Z']);
   });
 
-  it('a baseline never takes the place of a run that goes on', async () => {
+  it('does not replace a run in progress with a baseline', async () => {
     const end = deferred();
     const long = await fleet.add({ schedule: every(HOUR, 'other'), task: () => end.promise, lease: LEASE });
     const run = long.fire();
@@ -209,12 +209,12 @@ describe('catchUp', () => {
     expect(fleet.record).toMatchObject({ state: 'baseline', schedule: hourly.text });
   });
 
-  it('finds after an outage what was missed meanwhile', async () => {
+  it('runs a tick that was missed during an outage', async () => {
     fleet.record = record();
     const one = await boot({ catchUp });
     one.fault = () => Promise.reject(unavailable());
     await fleet.clock.advance(HOUR);
-    const fired = expect(one.fire()).rejects.toThrow('does not answer');
+    const fired = expect(one.fire()).rejects.toThrow('does not respond');
     await fleet.clock.advance(10 * SECOND);
     await fired;
     one.fault = () => undefined;
@@ -222,7 +222,7 @@ describe('catchUp', () => {
     expect(one.runs).toEqual([START + HOUR]);
   });
 
-  it('finds the tick of a process that has crashed before it could record that it begins', async () => {
+  it('runs a tick whose process crashed before recording the start', async () => {
     fleet.record = record();
     const one = await boot({ catchUp });
     const other = await boot({});
@@ -237,7 +237,7 @@ describe('catchUp', () => {
     expect(one.runs).toEqual([START + HOUR]);
   });
 
-  it('goes by the clock of the server', async () => {
+  it("follows the server's clock", async () => {
     fleet.record = record();
     await fleet.clock.advance(0.5 * HOUR);
     const one = await boot({ catchUp, ahead: 3 * HOUR });
@@ -250,7 +250,7 @@ describe('catchUp', () => {
   });
 });
 
-it('a job that the scheduler does not fire is not made up for until it does, and asks nothing', async () => {
+it('neither checks nor sends commands until the scheduler fires the job', async () => {
   fleet.record = record();
   const one = await fleet.add({ schedule: hourly, lease: LEASE, catchUp: '6h', afterCrash: 1 });
   let isFired = false;
@@ -275,7 +275,7 @@ describe('afterCrash', () => {
     return one;
   };
 
-  it('begins an abandoned run again, at most so often, found at boot', async () => {
+  it('restarts an abandoned run at boot, at most `afterCrash` times', async () => {
     await crashing();
     const begun: number[] = [];
     for (let restart = 0; restart < 4; restart += 1) {
@@ -294,7 +294,7 @@ describe('afterCrash', () => {
     expect(begun).toEqual([1, 1, 0, 0]);
   });
 
-  it('says in the log and in the context of the task which attempt it is', async () => {
+  it("reports the attempt in the log and in the task's context", async () => {
     const seen: (CurrentRun | undefined)[] = [];
     const one = await boot({ afterCrash: 1, task: () => (seen.push(currentRun()), new Promise(() => {})) });
     void one.fire();
@@ -314,7 +314,7 @@ describe('afterCrash', () => {
     ]);
   });
 
-  it('is found by those who skipped the run, after its lease', async () => {
+  it('lets an instance that skipped the run restart it after the lease', async () => {
     const one = await boot({ afterCrash: 1, task: () => new Promise(() => {}) });
     const other = await boot({ afterCrash: 1 });
     void one.fire();
@@ -322,7 +322,7 @@ describe('afterCrash', () => {
     await other.fire();
     expect(other.skipped).toEqual(['done']);
     await fleet.clock.advance(3 * LEASE);
-    // It lives, and its lease was renewed.
+    // The run is still in progress and its lease was renewed.
     expect(other.runs).toEqual([]);
     one.kill();
     await fleet.clock.advance(3 * LEASE);
@@ -334,7 +334,7 @@ describe('afterCrash', () => {
     expect(other.clock.pendingTimers).toBe(0);
   });
 
-  it('0 begins none again, and sets no timer', async () => {
+  it('restarts nothing and sets no timer when `afterCrash` is 0', async () => {
     await crashing();
     await fleet.clock.advance(2 * LEASE);
     const one = await boot();
@@ -345,7 +345,7 @@ describe('afterCrash', () => {
     expect([one.runs, one.commands]).toEqual([[], ['read']]);
   });
 
-  it('a run that is begun again and fails is not begun a third time', async () => {
+  it('does not restart a restarted run that fails', async () => {
     await crashing();
     await fleet.clock.advance(2 * LEASE);
     const one = await boot({ afterCrash: 5, task: () => Promise.reject(new Error('its own')) });
@@ -358,7 +358,7 @@ describe('afterCrash', () => {
     expect(fleet.record).toMatchObject({ state: 'failed', attempt: 2 });
   });
 
-  it('two processes that find it begin it once', async () => {
+  it('restarts the run once when two processes find it', async () => {
     await crashing();
     await fleet.clock.advance(2 * LEASE);
     const both = await Promise.all([boot({ afterCrash: 1 }), boot({ afterCrash: 1 })]);
@@ -367,7 +367,7 @@ describe('afterCrash', () => {
     expect(both.flatMap((each) => each.of('run-abandoned'))).toHaveLength(1);
   });
 
-  it('the next tick goes before: it takes the place of the abandoned run', async () => {
+  it('lets the next tick replace the abandoned run', async () => {
     await crashing();
     await fleet.clock.advance(HOUR);
     const one = await fleet.add({ schedule: hourly });
@@ -377,8 +377,8 @@ describe('afterCrash', () => {
   });
 });
 
-describe('after a recovery', () => {
-  it('what the server has lost is written back before anybody looks', async () => {
+describe('after the backend recovers', () => {
+  it('restores a lost record before any instance checks for missed runs', async () => {
     const one = await boot({ catchUp: '6h' });
     const other = await boot({ catchUp: '6h' });
     await fleet.clock.advance(HOUR);
@@ -386,7 +386,7 @@ describe('after a recovery', () => {
     await other.fire();
     const known = fleet.record;
     fleet.record = record({ endedAt: START });
-    // The one that knows nothing of the run comes first.
+    // The instance that doesn't know about the run checks first.
     const third = await boot({ catchUp: '6h' });
     third.commands.length = 0;
     for (const each of [third, one, other]) each.recovered();
@@ -398,7 +398,7 @@ describe('after a recovery', () => {
     expect([...one.events, ...third.events]).toEqual([]);
   });
 
-  it('a run that has ended is not begun again by an instance that saw it only while it ran', async () => {
+  it('does not restart a run that ended, even on an instance that only saw it in progress', async () => {
     const end = deferred();
     const one = await boot({ afterCrash: 1, task: () => end.promise });
     const other = await boot({ afterCrash: 1 });
@@ -420,7 +420,7 @@ describe('after a recovery', () => {
     expect(fleet.record).toMatchObject({ state: 'ended' });
   });
 
-  it('an older record is not written over a newer one', async () => {
+  it('does not overwrite a newer record with an older one', async () => {
     const one = await boot({ catchUp: '6h' });
     await fleet.clock.advance(HOUR);
     fleet.record = record({ tick: START + HOUR });
@@ -429,7 +429,7 @@ describe('after a recovery', () => {
     expect(fleet.record).toMatchObject({ tick: START + HOUR, run: 'a' });
   });
 
-  it('looks 5 s later, also where a look was planned before', async () => {
+  it('checks after 5 s, even if an earlier check was planned', async () => {
     const one = await boot({ catchUp: '6h' });
     fleet.record = record();
     await fleet.clock.advance(HOUR + 3 * SECOND);
@@ -441,8 +441,8 @@ describe('after a recovery', () => {
   });
 });
 
-describe('at a shutdown', () => {
-  it('looks stop, and leave no timer', async () => {
+describe('during shutdown', () => {
+  it('stops checking and leaves no timers', async () => {
     fleet.record = record();
     const one = await boot({ catchUp: '6h', afterCrash: 1 });
     await fleet.clock.advance(HOUR + 10);
@@ -457,7 +457,7 @@ describe('at a shutdown', () => {
     expect([one.runs, one.log, one.clock.pendingTimers]).toEqual([[], [], 0]);
   });
 
-  it('a look that has begun begins nothing any more', async () => {
+  it('starts nothing from a check in progress', async () => {
     fleet.record = record();
     await fleet.clock.advance(1.5 * HOUR);
     const answer = deferred();
@@ -472,7 +472,7 @@ describe('at a shutdown', () => {
     expect([one.runs, one.log]).toEqual([[], []]);
   });
 
-  it('waits for a run that makes up for a missed one', async () => {
+  it('waits for a catch-up run', async () => {
     fleet.record = record();
     await fleet.clock.advance(1.5 * HOUR);
     const end = deferred();
@@ -488,7 +488,7 @@ describe('at a shutdown', () => {
   });
 });
 
-it('releases what a method does not take that was called for a missed run', async () => {
+it('releases the lock if the method does not run its task for a missed run', async () => {
   fleet.record = record();
   await fleet.clock.advance(1.5 * HOUR);
   const one = await fleet.add({ schedule: hourly, catchUp: '6h' });
@@ -502,7 +502,7 @@ it('releases what a method does not take that was called for a missed run', asyn
   ]);
 });
 
-it('logs why it cannot look, and goes on', async () => {
+it('logs why it cannot check, and keeps going', async () => {
   const one = await boot({ catchUp: '6h' });
   fleet.record = '{"v":2}';
   one.recovered();
@@ -517,6 +517,6 @@ it.each<[RegExp, Parameters<typeof looksOf>[0]]>([
   [/@RunOnce: "afterCrash" is 1.5/, { afterCrash: 1.5 }],
   [/@RunOnce: "afterCrash" is 101/, { afterCrash: 101 }],
   [/@RunOnce: "afterCrash" is '2'/, { afterCrash: '2' as never }],
-])('refuses %s', (message, options) => {
+])('rejects invalid options: %s', (message, options) => {
   expect(() => looksOf(options)).toThrow(message);
 });

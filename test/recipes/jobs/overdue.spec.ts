@@ -19,7 +19,7 @@ afterEach(async () => {
   await fleet.stop();
 });
 
-/** An instance that schedules the job, and the job as the channel shows it. */
+/** Returns an instance that schedules the job, and the job as published on the diagnostics channel. */
 async function scheduled(options: Parameters<Fleet['add']>[0] = {}) {
   const instance = await fleet.add({ schedule: hourly, ...options });
   const before = new Set(jobs);
@@ -30,7 +30,7 @@ async function scheduled(options: Parameters<Fleet['add']>[0] = {}) {
   return { instance, job: job! };
 }
 
-it('a job is overdue from the first tick after the boot that nobody has begun', async () => {
+it('reports a job as overdue since the first tick after boot that no instance started', async () => {
   const { job } = await scheduled();
   expect(job).toMatchObject({ key: 'report', provider: 'main', mode: 'exclusive' });
   expect(job.overdue()).toBe(0);
@@ -38,7 +38,7 @@ it('a job is overdue from the first tick after the boot that nobody has begun', 
   expect(job.overdue()).toBe(5 * MINUTE);
 });
 
-it('is not overdue after a run, also one of another instance, which a firing finds', async () => {
+it("reports 0 after a run, including another instance's run once a firing reads its record", async () => {
   const one = await scheduled();
   const other = await scheduled();
   await fleet.clock.advance(HOUR);
@@ -47,11 +47,11 @@ it('is not overdue after a run, also one of another instance, which a firing fin
   expect([one.job.overdue(), other.job.overdue()]).toEqual([0, MINUTE]);
   await other.instance.fire();
   expect(other.job.overdue()).toBe(0);
-  // A firing shows the same object again.
+  // A firing publishes the same object again.
   expect(jobs.size).toBe(2);
 });
 
-it('is overdue while the backend does not answer, from the first of the ticks', async () => {
+it('counts from the first tick missed while the backend is unavailable', async () => {
   const { instance, job } = await scheduled();
   await fleet.clock.advance(HOUR);
   await instance.fire();
@@ -65,7 +65,7 @@ it('is overdue while the backend does not answer, from the first of the ticks', 
   expect(job.overdue()).toBe(HOUR + MINUTE);
 });
 
-it('is overdue while a run takes longer than the period; its end makes up for the ticks that were due meanwhile', async () => {
+it('is overdue while a run exceeds the period, and no longer overdue when the run ends', async () => {
   const end = deferred();
   const { instance, job } = await scheduled({ task: () => end.promise });
   await fleet.clock.advance(HOUR);
@@ -77,7 +77,7 @@ it('is overdue while a run takes longer than the period; its end makes up for th
   expect(job.overdue()).toBe(0);
 });
 
-it('counts by the clock of the server, and not from the record of another schedule', async () => {
+it("uses the server's clock, and ignores a record of another schedule", async () => {
   fleet.record = {
     ...{ tick: START - 10 * HOUR, run: 'a', state: 'running', startedAt: START - 10 * HOUR, endedAt: null },
     ...{ instance: 'before', attempt: 2, schedule: 'another' },
@@ -89,7 +89,7 @@ it('counts by the clock of the server, and not from the record of another schedu
   expect(job.overdue()).toBe(SECOND);
 });
 
-it('is unknown once the application has stopped, and a process that does not schedule it shows nothing', async () => {
+it('is undefined after the application stops, and not published by a process that does not schedule the job', async () => {
   const { instance, job } = await scheduled();
   await instance.locks.stop();
   expect(job.overdue()).toBeUndefined();

@@ -5,7 +5,7 @@ import type * as Luxon from 'luxon';
 import { scheduleOf } from '../../../lib/recipes/jobs/schedule.js';
 import { exploration } from '../../exploration.js';
 
-// The copy that `cron` uses.
+// `cron`'s own copy.
 const { DateTime, Settings } = createRequire(import.meta.url)('luxon') as typeof Luxon;
 
 const SECOND = 1_000;
@@ -16,7 +16,7 @@ const berlin = (expression: string) => scheduleOf(CronTime, expression, { timeZo
 const at = (text: string) => Date.parse(text);
 const shown = (time: number | undefined) => time && new Date(time).toISOString().replace(':00.000Z', 'Z');
 
-/** luxon takes a time of a repeated hour for its first or its second occurrence by the season in which it is asked. */
+/** luxon resolves an ambiguous local time to its first or second occurrence depending on the current season. */
 function askedOn(date: string) {
   Settings.now = () => at(date);
 }
@@ -26,32 +26,32 @@ afterEach(() => {
   Settings.now = present;
 });
 
-describe.each(['2026-01-10', '2026-07-01'])('asked on %s', (date) => {
+describe.each(['2026-01-10', '2026-07-01'])('computed on %s', (date) => {
   beforeEach(() => {
     askedOn(date);
   });
 
   it.each<[string, string, string | undefined, string | undefined]>([
-    // A time that is due itself.
+    // An exact tick.
     ['0 3 * * *', '2026-06-01T01:00:00Z', '2026-06-01T01:00Z', '2026-06-02T01:00Z'],
     ['0 3 * * *', '2026-06-01T00:59:59.999Z', '2026-05-31T01:00Z', '2026-06-01T01:00Z'],
     ['*/5 * * * *', '2026-06-01T00:04:59Z', '2026-06-01T00:00Z', '2026-06-01T00:05Z'],
     ['* * * * * *', '2026-06-01T00:00:00.400Z', '2026-06-01T00:00Z', '2026-06-01T00:00:01.000Z'],
-    // Saturday, and the last minute of Friday.
+    // Saturday, then the last minute of Friday.
     ['* * 9-17 * * 1-5', '2026-06-06T22:00:00Z', '2026-06-05T15:59:59.000Z', '2026-06-08T07:00Z'],
     ['0 0 1 1 *', '2026-12-30T00:00:00Z', '2025-12-31T23:00Z', '2026-12-31T23:00Z'],
     ['0 0 29 2 *', '2027-12-30T00:00:00Z', '2024-02-28T23:00Z', '2028-02-28T23:00Z'],
     ['0 0 30 2 *', '2027-12-30T00:00:00Z', undefined, undefined],
-    // The gap of March, between 02:00 and 03:00.
+    // The DST gap in March, from 02:00 to 03:00.
     ['30 2 * * *', '2026-03-29T03:00:00Z', '2026-03-29T01:00Z', '2026-03-30T00:30Z'],
     ['0 3 * * *', '2026-03-29T03:00:00Z', '2026-03-29T01:00Z', '2026-03-30T01:00Z'],
-    // The hour from 02:00 to 03:00 that is repeated in October. A daily job in it has one tick.
+    // The hour from 02:00 to 03:00 is repeated in October. A daily job in that hour has one tick.
     ['30 2 * * *', '2026-10-25T00:59:00Z', '2026-10-25T00:30Z', '2026-10-26T01:30Z'],
     ['30 2 * * *', '2026-10-25T01:45:00Z', '2026-10-25T00:30Z', '2026-10-26T01:30Z'],
     ['*/10 2 * * *', '2026-10-25T01:45:00Z', '2026-10-25T00:50Z', '2026-10-26T01:00Z'],
     ['*/10 * * * *', '2026-10-25T01:45:00Z', '2026-10-25T01:40Z', '2026-10-25T01:50Z'],
     ['0 * * * *', '2026-10-25T01:45:00Z', '2026-10-25T01:00Z', '2026-10-25T02:00Z'],
-    // `cron` fires twice, and the second one is a tick of its own.
+    // `cron` fires twice, and the second firing is its own tick.
     ['0 3 * * *', '2026-10-25T01:45:00Z', '2026-10-25T01:00Z', '2026-10-25T02:00Z'],
     ['0 3 * * *', '2026-10-25T02:00:00Z', '2026-10-25T02:00Z', '2026-10-26T02:00Z'],
     ['30 2 25 10 *', '2026-11-09T00:00:00Z', '2026-10-25T00:30Z', '2027-10-25T00:30Z'],
@@ -62,7 +62,7 @@ describe.each(['2026-01-10', '2026-07-01'])('asked on %s', (date) => {
     expect(shown(tick === undefined ? schedule.next(at(time)) : schedule.next(tick))).toBe(next);
   });
 
-  it('names each time at which `cron` fires by itself or by an earlier tick, and never goes back', () => {
+  it('maps each `cron` firing to its own or an earlier tick, and never goes back', () => {
     const zones = [
       'Europe/Berlin',
       'America/New_York',
@@ -113,12 +113,12 @@ describe.each(['2026-01-10', '2026-07-01'])('asked on %s', (date) => {
             } catch {
               return;
             }
-            // `cron` fires immediately for a time that is over, once a millisecond; the test goes on a little faster.
+            // `cron` fires immediately for a time in the past, once per millisecond. Skip ahead to keep the test fast.
             if (fired <= now) fired = now + 60 * SECOND;
             const tick = schedule.latest(fired);
             expect(tick).toBeLessThanOrEqual(fired);
             expect(tick).toBeGreaterThanOrEqual(last);
-            // A tick names itself, and nothing is due between a tick and the next one.
+            // A tick maps to itself, and nothing is due between a tick and the next one.
             expect(schedule.latest(tick!)).toBe(tick);
             const next = schedule.next(tick!);
             expect(next === undefined || next > fired).toBe(true);
@@ -132,7 +132,7 @@ describe.each(['2026-01-10', '2026-07-01'])('asked on %s', (date) => {
   });
 });
 
-it('names the same ticks when it is asked in summer and in winter', () => {
+it('returns the same ticks in summer and in winter', () => {
   const expressions = ['*/15 * * * *', '30 2 * * *', '0,30 1-3 * * *', '7 * * * * *'];
   const ticksOf = (date: string, expression: string) => {
     askedOn(date);
@@ -145,7 +145,7 @@ it('names the same ticks when it is asked in summer and in winter', () => {
 });
 
 it.each(['* * 9-17 * * 1-5', '* * * * * *', '* * * 1 1 *', '59 59 23 31 12 *', '0 0 29 2 *', '* * 2 * * 0'])(
-  'asks `cron` a few times for %s, however dense its ticks are and however long ago the last one was',
+  'calls `cron` only a few times for %s, however dense or old its ticks are',
   (expression) => {
     let calls = 0;
     class Counting extends CronTime {
@@ -155,7 +155,7 @@ it.each(['* * 9-17 * * 1-5', '* * * * * *', '* * * 1 1 *', '59 59 23 31 12 *', '
       }
     }
     const schedule = scheduleOf(Counting, expression, { timeZone: 'Europe/Berlin' });
-    // A Sunday night, after the end of summer time.
+    // A Sunday night after summer time ends.
     const tick = schedule.latest(at('2027-10-31T21:59:30Z'))!;
     expect(calls).toBeLessThan(50);
     calls = 0;
@@ -164,7 +164,7 @@ it.each(['* * 9-17 * * 1-5', '* * * * * *', '* * * 1 1 *', '59 59 23 31 12 *', '
   },
 );
 
-it('takes a zone as `cron` takes it', () => {
+it('accepts the same time zones as `cron`', () => {
   const time = at('2026-06-01T12:00:00Z');
   expect(berlin(' 0\t3  * * * ').text).toBe('0 3 * * * (Europe/Berlin)');
   const in_ = (zone: Parameters<typeof scheduleOf>[2]) => scheduleOf(CronTime, ' 0 3 * * * ', zone);
@@ -183,7 +183,7 @@ it('takes a zone as `cron` takes it', () => {
 });
 
 it.each([new Date('2026-06-01T12:00:00Z'), DateTime.fromISO('2026-06-01T12:00:00Z')])(
-  'a date is its only tick',
+  'treats a date as its only tick',
   (date) => {
     const schedule = scheduleOf(CronTime, date, { timeZone: 'Europe/Berlin' });
     const time = at('2026-06-01T12:00:00Z');

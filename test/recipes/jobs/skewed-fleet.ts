@@ -10,14 +10,14 @@ import type { Schedule } from '../../../lib/recipes/jobs/schedule.js';
 import { until } from '../../until.js';
 
 const PERIOD = 1_000;
-/** By how many ms the clocks of the instances are ahead: up to a third of the period, and one by a day. */
+/** How many ms each instance's clock is ahead: up to a third of the period, and one by a day. */
 const AHEAD = [0, 333, -333, DAY];
 
-/** Four instances of this process, whose clocks are wrong, fire a job each second on a real server. */
+/** Four instances with skewed clocks in this process, each firing a job every second on a real server. */
 export class SkewedFleet {
-  /** The ticks that were begun, in their order. */
+  /** The ticks in the order they started. */
   readonly begun: number[] = [];
-  /** How many firings the backend did not answer. */
+  /** How many firings failed because the backend was unavailable. */
   unanswered = 0;
   readonly managers: LockManager[] = [];
   readonly #timers = new Map<number, Timer>();
@@ -25,7 +25,7 @@ export class SkewedFleet {
   readonly errors: unknown[] = [];
 
   constructor(
-    /** The providers of each instance: `main` is that of the job. */
+    /** Returns an instance's providers. The job uses `main`. */
     private readonly providersOf: () => Promise<Readonly<Record<string, LockProvider>>>,
     private readonly looks: Looks = {},
   ) {}
@@ -48,7 +48,7 @@ export class SkewedFleet {
     await Promise.all(this.managers.map((each) => each.stop()));
   }
 
-  /** No firing has failed, and no tick was begun twice, or after a later one. */
+  /** Checks that no firing failed, and that no tick started twice or after a later one. */
   expectEachTickOnce(): void {
     expect(this.errors).toEqual([]);
     expect(this.begun).toEqual([...new Set(this.begun)].sort((one, other) => one - other));
@@ -86,7 +86,7 @@ export class SkewedFleet {
   }
 }
 
-/** Instances of the same provider, first with one schedule, then with another: nothing runs for what the first has run. */
+/** Deploys one schedule, then another, on the same provider. Nothing may run for a tick that already ran. */
 export async function deployOtherSchedule(providerOf: () => Promise<LockProvider>): Promise<void> {
   const old = await instance(await providerOf(), every(SECOND, 'each second'));
   expect(await old.run()).toBe(true);

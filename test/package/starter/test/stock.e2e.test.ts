@@ -3,7 +3,7 @@ import { Test } from '@nestjs/testing';
 import { StockModule } from './../src/stock.module.js';
 import { StockService } from './../src/stock.service.js';
 
-// One static forRoot(), and an application for each test, as in the end-to-end test of the starter.
+// One static forRoot(), and one application per test, as in the starter's end-to-end test.
 describe('StockService (e2e)', () => {
   let app: INestApplication;
 

@@ -7,7 +7,7 @@ import { MemoryLockProvider } from '../lib/providers/memory/memory-lock-provider
 
 const random = systemRandom();
 
-/** What the core would give to a backend; its events go into `events`. */
+/** Returns the context the core would pass to a backend. Events that the backend emits go into `events`. */
 export function contextFor(events: TestEvent[] = [], parts: Partial<BackendContext> = {}): BackendContext {
   return {
     name: 'main',
@@ -24,12 +24,12 @@ export function contextFor(events: TestEvent[] = [], parts: Partial<BackendConte
   };
 }
 
-/** What the backends of this provider can do. */
+/** Returns the capabilities of the provider's backends. */
 export function capabilitiesOf(provider: LockProvider): LockCapabilities {
   return provider.createBackend(contextFor()).capabilities;
 }
 
-/** A provider of backends that a test makes itself. */
+/** Wraps backends that a test creates itself in a provider. */
 export function providerOf<B extends LockBackend>(
   create: (context: BackendContext) => B,
   members: readonly string[] = [],
@@ -37,7 +37,7 @@ export function providerOf<B extends LockBackend>(
   return { members, createBackend: create };
 }
 
-/** Memory with other capabilities, of which it counts how often backends are connected and closed. */
+/** Memory with overridable capabilities; counts how often its backends connect and close. */
 export class CountingProvider extends MemoryLockProvider {
   starts = 0;
   stops = 0;

@@ -3,7 +3,7 @@ import ts from 'typescript';
 
 const root = join(import.meta.dirname, '..');
 
-/** The compiler's options of this repository. */
+/** Returns this repository's compiler options. */
 export function compilerOptions(): ts.CompilerOptions {
   const { config } = ts.readConfigFile(join(root, 'tsconfig.json'), (path) => ts.sys.readFile(path)) as {
     config: object;
@@ -11,7 +11,7 @@ export function compilerOptions(): ts.CompilerOptions {
   return ts.parseJsonConfigFileContent(config, ts.sys, root).options;
 }
 
-/** A program of files that exist in memory only, by their paths; they import files of this repository. */
+/** Compiles in-memory files, keyed by path. They may import files of this repository. */
 export function programOf(texts: ReadonlyMap<string, string>): ts.Program {
   const options = compilerOptions();
   const host = ts.createCompilerHost(options);

@@ -10,13 +10,13 @@ import type {
 import type { LockMode } from '../lib/api/lock-mode.js';
 import { systemRandom } from '../lib/core/toolkit/random.js';
 
-/** What a backend has reported: of itself, and to one of its requests. */
+/** An event of a backend, or a notification to one of its requests. */
 export type TestEvent =
   | BackendEvent
   | { readonly type: 'waiting'; readonly holder: string }
   | { readonly type: 'lost'; readonly holder: string; readonly cause?: unknown };
 
-/** A grant that knows what it was granted to, so that a test can name a lock by it. */
+/** A grant that carries its request's key and holder, so that a test can refer to a lock by its grant. */
 export interface TestGrant extends Grant {
   readonly key: string;
   readonly holder: string;
@@ -24,7 +24,7 @@ export interface TestGrant extends Grant {
   readonly request: AcquireRequest;
 }
 
-/** How a test calls a backend: as the core does, by the requests or by its grants. */
+/** Calls a backend as the core does, with a request or with the grant it led to. */
 interface Direct {
   acquire(request: AcquireRequest): Promise<TestGrant | 'busy'>;
   renew(of: AcquireRequest | TestGrant, lease?: number): Promise<RenewOutcome>;
@@ -33,7 +33,7 @@ interface Direct {
 
 export type DirectBackend<B extends LockBackend> = Direct & B;
 
-/** Makes a backend direct. What its requests are told goes into `events`. */
+/** Makes a backend direct. Notifications to its requests go into `events`. */
 export function direct<B extends LockBackend>(backend: B, events: TestEvent[] = []): DirectBackend<B> {
   const acquire = backend.acquire.bind(backend);
   const renew = backend.renew.bind(backend);
@@ -44,7 +44,7 @@ export function direct<B extends LockBackend>(backend: B, events: TestEvent[] = 
       request.waits = () => void events.push({ type: 'waiting', holder });
       request.lost = (cause) => void events.push({ type: 'lost', holder, cause });
       const answer = await acquire(request);
-      if (answer === 'not-asked') throw new Error('The request was not asked for.');
+      if (answer === 'not-asked') throw new Error('The request was not sent.');
       return answer === 'busy' ? answer : { ...answer, key, holder, mode, request };
     },
     renew: (of, lease = of.lease) => renew(requestOf(of), lease),
@@ -53,25 +53,25 @@ export function direct<B extends LockBackend>(backend: B, events: TestEvent[] = 
   return Object.assign(backend, calls);
 }
 
-/** A request, and the way to abort it. */
+/** A request that can be aborted. */
 export interface TestRequest extends AcquireRequest<undefined> {
   abort(): void;
 }
 
 const random = systemRandom();
 
-/** A request for `key`; waits for 60 s unless it is aborted. */
+/** Creates a request for `key` that waits for 60 s unless it is aborted. */
 export function request(key: string, terms: Partial<Omit<AcquireRequest, 'state'>> = {}): TestRequest {
   return requestFor(key, random.id(), terms);
 }
 
-/** The grant in an answer that must be one. */
+/** Returns the grant, or throws if the request was busy. */
 export function granted(answer: TestGrant | 'busy'): TestGrant {
-  if (answer === 'busy') throw new Error('Expected a grant, and it was busy.');
+  if (answer === 'busy') throw new Error('Expected a grant, but the request was busy.');
   return answer;
 }
 
-/** As {@link request}, with this id. */
+/** Like {@link request}, with the given id. */
 export function requestFor(key: string, id: string, terms: Partial<Omit<AcquireRequest, 'state'>> = {}): TestRequest {
   const controller = new AbortController();
   return {

@@ -1,22 +1,30 @@
 import fc from 'fast-check';
 
-/** Decides all that explorations draw. A run of the tests gives each of its files the same, so a file that is repeated draws the same. */
+/**
+ * The seed of every exploration. A run passes the same seed to each of its spec files, so a retried file draws the same
+ * values.
+ */
 export const SEED = Number(process.env['LOCK_TESTS_SEED'] ?? Math.floor(Math.random() * 2 ** 31));
 
 fc.configureGlobal({ seed: SEED });
 
-/** How much an exploration tries: `short` in `npm test` and `npm run test:all`, `long` in `npm run test:long`. */
+/**
+ * Returns the number of tries for an exploration: `short` in `npm test` and `npm run test:all`, `long` in `npm run
+ * test:long`.
+ */
 export function exploration(short: number, long: number): number {
   return process.env['LOCK_TESTS_LONG'] === '1' ? long : short;
 }
 
-/** A search for a fault planted by a test. `seed` finds it soon and reliably. */
+/** A search for a fault that a test planted. `seed` makes the search quick and reliable. */
 export interface Search {
   readonly seed: number;
   readonly numRuns: number;
 }
 
-/** Whether the simulation of some plan shows a violation, which proves that the simulation can detect the fault. */
+/**
+ * Returns whether the simulation of any plan shows a violation, which proves that the simulation can detect the fault.
+ */
 export async function isCaught<P>(
   plan: fc.Arbitrary<P>,
   simulate: (plan: P) => Promise<{ readonly violations: readonly string[] }>,

@@ -3,7 +3,7 @@ import { describe, it } from '@jest/globals';
 type Define = (title: string, body: () => void) => void;
 type DefineTest = (title: string, body: () => Promise<void> | void, timeout?: number) => void;
 
-/** `describe`, but where there is a reason against it, its tests are skipped, and each names the reason in the list at the end of the run. */
+/** Like `describe`, but skips the tests if there is a reason to. Each skipped test's title names the reason. */
 export function describeUnless(reason: string | undefined): Define {
   return reason === undefined
     ? describe
@@ -12,7 +12,7 @@ export function describeUnless(reason: string | undefined): Define {
       };
 }
 
-/** The same for one test. */
+/** Like {@link describeUnless}, for a single test. */
 export function itUnless(reason: string | undefined): DefineTest {
   return reason === undefined
     ? it

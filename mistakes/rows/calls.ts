@@ -534,7 +534,7 @@ export const tests: Group = {
         const locks = module.get(LockService);
         await locks.withLock('order:42', () => locks.withLock('order:42', () => {}));`,
       place: 'Lock "order:42"',
-      value: 'but that lock was not passed explicitly',
+      value: 'runs in the async context of its own holder',
       remedy: 'pass { within: lock }',
     },
     {

@@ -7,7 +7,7 @@ import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import { deferred, BACKENDS, startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
-describe('a backend that fails', () => {
+describe('a failing backend', () => {
   it.each([
     [
       new Error('OOM command not allowed'),
@@ -19,7 +19,7 @@ describe('a backend that fails', () => {
     ],
     [new AggregateError([]), 'the backend did not respond; check that it is up and reachable.'],
     ['down', 'the backend did not respond; check that it is up and reachable.'],
-  ])('is quoted in the error: %s', async (cause, words) => {
+  ])('has its error quoted in the error the caller gets: %s', async (cause, words) => {
     const provider = new ScriptedProvider();
     provider.onAcquire = () => {
       throw cause;
@@ -48,7 +48,7 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
     return { ...(await startManager({ provider: provide(table) })), table };
   }
 
-  it('says busy after the wait, neither before nor later', async () => {
+  it('rejects as busy exactly when the wait is over', async () => {
     await locks.acquire('a');
     const waiting = watch(locks.acquire('a', { wait: 200 }));
     await clock.advance(199);
@@ -58,7 +58,7 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
     expect(locks.admin.waiting()).toEqual([]);
   });
 
-  it('is busy for one attempt behind a line, even when the lock comes free', async () => {
+  it('rejects a single attempt as busy if there is a queue, even if the lock is released meanwhile', async () => {
     const lock = await locks.acquire('a');
     const waiting = watch(locks.acquire('a'));
     await clock.advance(10);
@@ -68,13 +68,13 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
     expect(waiting.state).toBe('fulfilled');
   });
 
-  it('never asks the backend for a signal that was aborted before', async () => {
+  it('never sends a request if the signal is already aborted', async () => {
     await expect(locks.acquire('a', { signal: AbortSignal.abort('no') })).rejects.toBe('no');
     await expect(locks.acquire(['a', 'b'], { signal: AbortSignal.abort('no') })).rejects.toBe('no');
     expect(table.size).toBe(0);
   });
 
-  it('waits without end where that is wished', async () => {
+  it('waits indefinitely with an infinite wait', async () => {
     const lock = await locks.acquire('a');
     const waiting = watch(locks.acquire('a', { wait: Infinity }));
     await clock.advance(120_000);
@@ -84,7 +84,7 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
     expect(waiting.state).toBe('fulfilled');
   });
 
-  it('refuses a caller too many', async () => {
+  it('refuses a caller when the queue is full', async () => {
     const provider = provide(new MemoryStore());
     const { locks, clock } = await startManager({ provider });
     await locks.acquire('a');
@@ -96,7 +96,7 @@ describe.each(BACKENDS)('waiting (%s backend)', (_, provide) => {
   });
 });
 
-describe('a backend that answers late, wrongly or never', () => {
+describe('a slow, misbehaving or silent backend', () => {
   let provider: ScriptedProvider;
   let locks: LockManager;
   let clock: FakeClock;
@@ -107,7 +107,7 @@ describe('a backend that answers late, wrongly or never', () => {
     ({ locks, clock, names, log } = await startManager({ provider }));
   });
 
-  it('is not busy because it is slow: one attempt has patience with it', async () => {
+  it('gets time to respond to a single attempt, rather than being reported as busy', async () => {
     const trying = watch(locks.tryAcquire('a'));
     await clock.advance(900);
     expect(trying.state).toBe('pending');
@@ -116,7 +116,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(trying.value?.isHeld()).toBe(true);
   });
 
-  it('is unavailable, not busy, when it never answers; and what it may have granted is released', async () => {
+  it('is unavailable, not busy, if it never responds, and its possible grant is released', async () => {
     const trying = watch(locks.tryAcquire('a'));
     await clock.advance(2_000);
     expect(trying.error).toBeInstanceOf(LockUnavailableError);
@@ -127,7 +127,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(log).toEqual(['Lock provider "main" is not responding']);
   });
 
-  it('has what it grants after that released once more', async () => {
+  it('has its grant released again if the grant arrives after the timeout', async () => {
     const trying = watch(locks.tryAcquire('a'));
     await clock.advance(2_000);
     provider.releases[0]?.answer('lost');
@@ -138,7 +138,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('is asked again with the same id while the caller waits', async () => {
+  it('gets retries under the same id while the caller waits', async () => {
     const waiting = watch(locks.acquire('a'));
     provider.asks[0]?.fail(new LockUnavailableError('no connection'));
     await clock.advance(50);
@@ -152,12 +152,12 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 
   it.each([
-    ['who has waited', 2_000],
-    ['who has just come', 0],
-  ])('is asked once for all who wait for a key, and lets them in by their order: %s is last', async (_, last) => {
+    ['a caller that has waited', 2_000],
+    ['a caller that has just arrived', 0],
+  ])('gets one request per key for all its waiters, which are served in order; the last is %s', async (_, last) => {
     const provider = new ScriptedProvider();
     provider.onRelease = () => 'released';
-    // Pauses for longer and longer, to the ms.
+    // Uses the full backoff each time, so that the pauses are deterministic.
     const random = { ...systemRandom(), fraction: () => 1 };
     const { locks, clock } = await startManager({ provider, random });
     let isDown = true;
@@ -183,12 +183,12 @@ describe('a backend that answers late, wrongly or never', () => {
     if (last === 0) come('a');
     await clock.advance(1_000);
     expect(served.filter((comer) => comer !== 3)).toEqual([1, 2, 4, 5, 6]);
-    // One request at a time for each key, and each under an id of its own.
+    // At most one request per key at a time, each under its own id.
     expect(asked.filter((ask) => ask.startsWith('a'))).toHaveLength(5);
     expect(new Set(asked).size).toBe(6);
   });
 
-  it('is unavailable when it fails for the whole wait', async () => {
+  it('is unavailable if it fails for the whole wait', async () => {
     const cause = new Error('refused');
     provider.onAcquire = () => {
       throw cause;
@@ -206,7 +206,7 @@ describe('a backend that answers late, wrongly or never', () => {
   it.each([
     ['refused', new LockConfigError('refused')],
     ['pool exhausted', new LockCapacityError('pool exhausted')],
-  ])('is believed at once when it names what is wrong: %s', async (_, error) => {
+  ])('fails the call immediately with an error that names the cause: %s', async (_, error) => {
     const waiting = watch(locks.acquire('a'));
     provider.asks[0]?.fail(error);
     await clock.advance(0);
@@ -215,7 +215,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(provider.releases).toHaveLength(1);
   });
 
-  it('is believed about what is wrong also in its last word', async () => {
+  it('fails the call with an error that names the cause even after the wait is over', async () => {
     const waiting = watch(locks.acquire('a', { wait: 5_000 }));
     await clock.advance(5_000);
     const error = new LockCapacityError('pool exhausted');
@@ -224,7 +224,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(waiting.error).toBe(error);
   });
 
-  it('is asked anew, under a new id, when its grant is over before it arrives', async () => {
+  it('gets a retry under a new id if its grant has expired on arrival', async () => {
     const waiting = watch(locks.acquire('a', { lease: 1_000 }));
     provider.asks[0]?.grant({ validUntil: clock.now() });
     await clock.advance(50);
@@ -237,7 +237,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(names()).toEqual(['acquired']);
   });
 
-  it('is asked anew also when there is no room for another waiter', async () => {
+  it('gets a retry for an expired grant even if the queue is full', async () => {
     const waiting = watch(locks.acquire('a'));
     for (let other = 1; other < 10_000; other++) watch(locks.acquire('a', { wait: Infinity }));
     provider.asks[0]?.grant({ validUntil: clock.now() });
@@ -247,7 +247,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(waiting.value?.isHeld()).toBe(true);
   });
 
-  it('is given its patience for each of several keys anew', async () => {
+  it('gets its full response time for each of several keys', async () => {
     const waiting = watch(locks.acquire(['a', 'b'], { wait: 0 }));
     await clock.advance(900);
     provider.asks[0]?.grant();
@@ -258,7 +258,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(waiting.state).toBe('fulfilled');
   });
 
-  it('does not hold a caller beyond its wait with grants that are over', async () => {
+  it('does not delay a caller beyond its wait with grants that have expired', async () => {
     provider.onAcquire = (_, grant) => ({ ...grant(), validUntil: clock.now() });
     const waiting = watch(locks.acquire('a', { wait: 500 }));
     await clock.advance(600);
@@ -267,7 +267,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(locks.admin.waiting()).toEqual([]);
   });
 
-  it('does not make a hold of what it took away before the grant arrived', async () => {
+  it('does not make a holder of a caller whose grant it revoked before the grant arrived', async () => {
     const waiting = watch(locks.acquire('a'));
     const [ask] = provider.asks;
     ask?.grant();
@@ -277,7 +277,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(provider.releases).toHaveLength(1);
   });
 
-  it('gives its grant to a caller whose time is up but who is still there', async () => {
+  it('has its grant accepted just after the wait is over if the caller is still there', async () => {
     const waiting = watch(locks.acquire('a', { wait: 2_000 }));
     await clock.advance(2_000);
     expect(provider.asks[0]?.input.signal.aborted).toBe(false);
@@ -286,7 +286,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(waiting.value?.isHeld()).toBe(true);
   });
 
-  it('has the grant that crosses an abort released at once', async () => {
+  it('has a grant that crosses an abort released immediately', async () => {
     const controller = new AbortController();
     const waiting = watch(locks.acquire('a', { signal: controller.signal }));
     const [ask] = provider.asks;
@@ -294,13 +294,13 @@ describe('a backend that answers late, wrongly or never', () => {
     controller.abort('too late');
     await clock.advance(0);
     expect(waiting.error).toBe('too late');
-    // The first was sent with the abort, and may have overtaken the ask.
+    // The first release was sent with the abort, and may have overtaken the request.
     expect(provider.order).toEqual(['acquire a', 'release a', 'release a']);
     expect(new Set(provider.releases.map(({ input }) => input.id))).toEqual(new Set([ask?.input.id]));
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('has what it may have left released with an abort, and the grant that follows once more', async () => {
+  it('has a possible grant released on abort, and a grant that arrives later released again', async () => {
     const controller = new AbortController();
     const waiting = ['late', 'never'].map((key) => watch(locks.acquire(key, { signal: controller.signal })));
     controller.abort('enough');
@@ -313,7 +313,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(provider.releases.map(({ input }) => input.key)).toEqual(['late', 'never', 'late']);
   });
 
-  it('listens to an abort also while it waits for the last word, and between two asks', async () => {
+  it('aborts both a caller past its wait that awaits the response and a caller between two requests', async () => {
     const controller = new AbortController();
     const waiting = watch(locks.acquire('a', { wait: 1_000, signal: controller.signal }));
     const pausing = watch(locks.acquire('b', { signal: controller.signal }));
@@ -326,12 +326,12 @@ describe('a backend that answers late, wrongly or never', () => {
     await clock.advance(0);
     expect([waiting.error, pausing.error]).toEqual(['enough', 'enough']);
     expect(new Set(provider.releases.map(({ input }) => input.key))).toEqual(new Set(['a', 'b']));
-    // The last one after the grant.
+    // The last release follows the grant.
     expect(provider.releases.at(-1)?.input.key).toBe('a');
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('may say busy early; that ends the wait', async () => {
+  it('may report busy early, which ends the wait', async () => {
     const waiting = watch(locks.acquire('a'));
     provider.asks[0]?.answer('busy');
     await clock.advance(0);
@@ -339,7 +339,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(provider.releases).toHaveLength(0);
   });
 
-  it('counts the wait as it is once the backend has queued the caller', async () => {
+  it('gets no extra response time once it has queued the caller', async () => {
     const waiting = watch(locks.acquire('a', { wait: 100 }));
     const [ask] = provider.asks;
     for (let twice = 0; twice < 2; twice += 1) provider.queue(ask?.input.id ?? '');
@@ -351,7 +351,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(names()).toEqual(['waiting', 'busy']);
   });
 
-  it('tells the provider how long the caller still waits', async () => {
+  it('receives the time the caller still waits', async () => {
     const waiting = watch(locks.acquire('a', { wait: 1_000 }));
     expect(provider.asks[0]?.input.wait).toBe(1_000);
     provider.asks[0]?.fail(new Error('no'));
@@ -362,7 +362,7 @@ describe('a backend that answers late, wrongly or never', () => {
     expect(waiting.state).toBe('rejected');
   });
 
-  it('grants in the very tick in which another caller comes, and not to both', async () => {
+  it('grants to only one of two callers if the second arrives in the tick of the grant', async () => {
     const gate = deferred();
     const one = watch(locks.withLock('a', () => gate.promise));
     provider.asks[0]?.grant();
@@ -378,7 +378,7 @@ describe('a backend that answers late, wrongly or never', () => {
   });
 });
 
-describe('a grant that comes too late', () => {
+describe('a grant that arrives too late', () => {
   async function late() {
     const provider = new ScriptedProvider();
     provider.onRelease = () => 'released';
@@ -389,7 +389,7 @@ describe('a grant that comes too late', () => {
     return { ...rig, provider, grantLate };
   }
 
-  it('is followed by pauses that grow', async () => {
+  it('is followed by growing pauses', async () => {
     const { locks, clock, provider } = await late();
     provider.onAcquire = (_, grant) => ({ ...grant(), validUntil: -1 });
     const caller = watch(locks.acquire('a', { wait: 30_000 }));
@@ -398,7 +398,7 @@ describe('a grant that comes too late', () => {
     expect(provider.order.length).toBeLessThan(150);
   });
 
-  it('changes the holder id, and the caller is reported as waiting once', async () => {
+  it('changes the holder id, and `waiting` is reported only one time', async () => {
     const { locks, clock, provider, grantLate, names } = await late();
     const caller = watch(locks.acquire('a', { wait: 30_000 }));
     for (let round = 0; round < 3; round += 1) {
@@ -413,7 +413,7 @@ describe('a grant that comes too late', () => {
     expect(caller.state).toBe('fulfilled');
   });
 
-  it('leaves the reason of an abort as it is, whatever it is', async () => {
+  it('preserves the abort reason, even if it is null', async () => {
     const { locks, clock, grantLate } = await late();
     const controller = new AbortController();
     const caller = watch(locks.acquire('a', { wait: 30_000, signal: controller.signal }));

@@ -262,7 +262,8 @@ describe('a slow, misbehaving or silent backend', () => {
     provider.onAcquire = (_, grant) => ({ ...grant(), validUntil: clock.now() });
     const waiting = watch(locks.acquire('a', { wait: 500 }));
     await clock.advance(600);
-    expect(waiting.error).toBeInstanceOf(LockBusyError);
+    expect(waiting.error).toBeInstanceOf(LockUnavailableError);
+    expect(String(waiting.error)).toContain('had already ended when it arrived');
     expect(provider.releases).toHaveLength(provider.order.filter((call) => call === 'acquire a').length);
     expect(locks.admin.waiting()).toEqual([]);
   });
@@ -394,7 +395,7 @@ describe('a grant that arrives too late', () => {
     provider.onAcquire = (_, grant) => ({ ...grant(), validUntil: -1 });
     const caller = watch(locks.acquire('a', { wait: 30_000 }));
     await clock.advance(31_000);
-    expect(caller.error).toBeInstanceOf(LockBusyError);
+    expect(caller.error).toBeInstanceOf(LockUnavailableError);
     expect(provider.order.length).toBeLessThan(150);
   });
 

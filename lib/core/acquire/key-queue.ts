@@ -1,4 +1,4 @@
-import type { LossReason } from '../../api/errors.js';
+import { LockUnavailableError, type LossReason } from '../../api/errors.js';
 import type { LockMode } from '../../api/lock-mode.js';
 import type { HeldGrant } from '../hold/held-grant.js';
 import type { Holder } from '../hold/holder.js';
@@ -184,7 +184,8 @@ export class KeyQueue {
         break;
       case 'expired':
         this.#request = undefined;
-        if (this.#waiters.head !== undefined) this.#newRequest(this.#waiters.head).pause(request.rounds);
+        if (this.#waiters.head !== undefined)
+          this.#newRequest(this.#waiters.head).pause(request.rounds, grantedTooLate());
         this.#refuseLate();
         break;
       case 'busy':
@@ -384,6 +385,13 @@ export class KeyQueue {
   #answerDueAt(waiter: Waiter): number {
     return answerDueAt(waiter, this.#request, this.core);
   }
+}
+
+/** Others may not hold the lock at all, so it isn't busy. */
+function grantedTooLate(): LockUnavailableError {
+  return new LockUnavailableError(
+    'the grant had already ended when it arrived. Retry; if this happens often, raise "lease".',
+  );
 }
 
 /** Whether one set of terms is at least as demanding as another: if the other is busy, so is this one. */

@@ -14,7 +14,7 @@ export const PROVIDERS = [
     to: '        void settle;\n',
     breaks: 'what a statement was granted after its timeout is never undone',
     killedBy: 'test/sql/session.spec.ts',
-    test: 'gives its late answer to who asks',
+    test: 'passes the late reply to the caller',
   },
   {
     id: 'statement-in-another-context',
@@ -23,7 +23,7 @@ export const PROVIDERS = [
     to: 'send,',
     breaks: 'a statement that waits for its turn runs in the async context of the one before it',
     killedBy: 'test/sql/session.spec.ts',
-    test: 'sends a statement that has waited for its turn in the context of its caller',
+    test: "sends a queued statement in its caller's async context",
   },
   {
     id: 'end-of-transaction-unseen',
@@ -41,7 +41,7 @@ export const PROVIDERS = [
     to: 'if (false)',
     breaks: 'a renewal counts while the answer of a statement is overdue',
     killedBy: 'test/sql/session.spec.ts',
-    test: 'is not renewed behind a statement that is not answered for a third of its guard',
+    test: 'is not renewed behind a statement without a reply for a third of the guard',
   },
   {
     id: 'session-used-again-too-early',
@@ -50,7 +50,7 @@ export const PROVIDERS = [
     to: "if (this.#state !== 'open' || this.#hasTransaction) this.destroy();",
     breaks: 'a connection is used again while a statement is in flight on it',
     killedBy: 'test/sql/session.spec.ts',
-    test: 'is not used again while a statement is in flight that its user has not awaited',
+    test: 'is not reused while a statement that its user did not await is in flight',
   },
   {
     id: 'ended-hold-makes-room',

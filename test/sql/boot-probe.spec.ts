@@ -4,7 +4,7 @@ import { LockProcesses, SqlBackend, type SqlType } from '../typeorm/sql-backend.
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 
-describe.each(databases)('the start of locks on %s', (type) => {
+describe.each(databases)('starting locks on %s', (type) => {
   const processes = new LockProcesses();
   const backend = SqlBackend.forTests(type);
   afterEach(() => backend.admin.query('DROP TABLE IF EXISTS distributed_lock'));
@@ -13,14 +13,14 @@ describe.each(databases)('the start of locks on %s', (type) => {
   const version = () => new SqlVersionLockProvider(options());
   const row = () => new SqlRowLockProvider(options());
   const advisory = () => new SqlAdvisoryLockProvider(options());
-  // Rows that a process makes some time after its start.
+  // A process writes these rows some time after its start.
   const LASTING = `WHERE name NOT LIKE 'test#instance:%' AND name <> 'test#purge'`;
   const namesOf = async (where: string) => {
     const rows = await backend.admin.query<{ name: string | Buffer }[]>(`SELECT name FROM distributed_lock ${where}`);
     return rows.map(({ name }) => name.toString()).sort();
   };
 
-  /** From now on no row of the table can be changed. */
+  /** Makes every later UPDATE of the table fail. */
   async function refuseUpdates(): Promise<void> {
     if (type === 'mariadb') {
       await backend.admin.query(
@@ -40,13 +40,13 @@ describe.each(databases)('the start of locks on %s', (type) => {
     ['version', version],
     ['row', row],
     ['advisory', advisory],
-  ])('fails where each %s lock would fail, and says why', async (_, provider) => {
+  ])('fails where each %s lock would fail, and reports the reason', async (_, provider) => {
     await processes.start(provider());
     await refuseUpdates();
     await expect(processes.start(provider())).rejects.toThrow(/not here/);
   });
 
-  it('fails where a lock that nobody has cannot be had, since every lock may be busy for the same reason', async () => {
+  it("fails if a free lock can't be acquired, since every lock may be busy for the same reason", async () => {
     await processes.start(row());
     const runner = backend.admin.createQueryRunner();
     await runner.startTransaction();
@@ -57,7 +57,7 @@ describe.each(databases)('the start of locks on %s', (type) => {
     await processes.start(row());
   }, 60_000);
 
-  it('succeeds in many processes with version, row and advisory locks in the same moment, with a row for each kind', async () => {
+  it('succeeds in many processes with version, row and advisory locks concurrently, with one row per kind', async () => {
     await processes.start(version());
     const all = Array.from({ length: 8 }, () => [version(), row(), advisory()]).flat();
     await Promise.all(all.map((provider) => processes.start(provider)));
@@ -69,7 +69,7 @@ describe.each(databases)('the start of locks on %s', (type) => {
     ]);
   });
 
-  it('leaves no lock in a list, and nothing for a purge', async () => {
+  it('leaves no lock to list and nothing to purge', async () => {
     const [leases, rows] = [await processes.start(version()), await processes.start(row())];
     const listed: unknown[] = [];
     for await (const lock of leases.admin.list()) listed.push(lock);

@@ -18,13 +18,13 @@ const processes = new LockProcesses();
 
 type Settings = Readonly<Record<string, unknown>>;
 
-/** What a driver needs to reach the server. */
+/** Returns the connection settings that a driver needs to reach the server. */
 function addressOf({ url }: SqlServer): Settings {
   const { hostname, port, username, pathname } = new URL(url);
   return { host: hostname, port: Number(port), user: username, database: pathname.slice(1) };
 }
 
-/** Locks of all kinds on connections with these settings, beside those of a process without. */
+/** Checks locks of every kind on connections with these settings, alongside a process without them. */
 async function locksWork(name: 'mysql' | 'postgres', plain: Settings, settings: Settings): Promise<LockManager> {
   const options = { synchronize: true, fencing: true, commandTimeout: '10s' } as const;
   const own = { ...options, [name]: { ...plain, ...settings } } as never;
@@ -69,7 +69,7 @@ async function typeOrmLocksWork(type: 'mysql' | 'postgres', { url }: SqlServer, 
   expect(await lock.release()).toBe('released');
 }
 
-describe('options of mysql2', () => {
+describe('mysql2 options', () => {
   let server: SqlServer;
   beforeAll(async () => {
     server = await startMySqlOrMariaDb();
@@ -91,7 +91,7 @@ describe('options of mysql2', () => {
     [{ charset: 'BINARY', flags: '-FOUND_ROWS' }, { n: BIG }],
   ];
   it.each(LENT)(
-    '%j change no version, row or advisory lock, and hold for statements of the application: %j',
+    '%j changes no version, row or advisory lock, and applies to application statements: %j',
     async (settings, expected) => {
       const locks = await locksWork('mysql', addressOf(server), settings);
       await using lock = await locks.acquire('lent');
@@ -101,7 +101,7 @@ describe('options of mysql2', () => {
     },
   );
 
-  it('namedPlaceholders change no version, row or advisory lock, and hold for statements of the application', async () => {
+  it('namedPlaceholders changes no version, row or advisory lock, and applies to application statements', async () => {
     const locks = await locksWork('mysql', addressOf(server), { namedPlaceholders: true });
     await using lock = await locks.acquire('lent');
     const client = sqlClientOf<Connection>(lock).promise();
@@ -109,7 +109,7 @@ describe('options of mysql2', () => {
     expect(rows).toEqual([{ n: 7 }]);
   });
 
-  it('a statement whose text is a getter of a class has it on the connection of a lock', async () => {
+  it('runs a statement whose text is a class getter on the connection of a lock', async () => {
     const locks = await processes.start(new SqlRowLockProvider({ mysql: addressOf(server), synchronize: true }));
     await using lock = await locks.acquire('lent');
     const client = sqlClientOf<Connection>(lock).promise();
@@ -117,11 +117,11 @@ describe('options of mysql2', () => {
     expect(rows).toEqual([[7]]);
   });
 
-  it('those in the "extra" of a DataSource change no lock either', async () => {
+  it('options in "extra" of a DataSource change no lock', async () => {
     await typeOrmLocksWork('mysql', server, { nestTables: true, rowsAsArray: true, typeCast: false });
   });
 
-  it('queryFormat is refused by name, also of a DataSource', async () => {
+  it('queryFormat is rejected by name, also in a DataSource', async () => {
     const queryFormat = (sql: string) => sql;
     const dataSource = new DataSource({
       type: 'mysql',
@@ -139,7 +139,7 @@ describe('options of mysql2', () => {
   });
 });
 
-describe('options of pg on Postgres', () => {
+describe('pg options on Postgres', () => {
   let server: SqlServer;
   beforeAll(async () => {
     server = await startPostgres();
@@ -155,7 +155,7 @@ describe('options of pg on Postgres', () => {
     [{ options: '-c quote_all_identifiers=on' }, { n: 7 }],
   ];
   it.each(LENT)(
-    '%j change no version, row or advisory lock, and hold for statements of the application: %j',
+    '%j changes no version, row or advisory lock, and applies to application statements: %j',
     async (settings, expected) => {
       const locks = await locksWork('postgres', addressOf(server), settings);
       await using lock = await locks.acquire('lent');
@@ -172,11 +172,11 @@ describe('options of pg on Postgres', () => {
     },
   );
 
-  it('those in the "extra" of a DataSource change no lock either', async () => {
+  it('options in "extra" of a DataSource change no lock', async () => {
     await typeOrmLocksWork('postgres', server, BINARY);
   });
 
-  it('parsers and defaults of all connections change no version, row or advisory lock', async () => {
+  it('global parsers and defaults change no version, row or advisory lock', async () => {
     const { getTypeParser } = pg.types;
     const numbers = [16, 17, 19, 20, 21, 23, 25, 26, 700, 701, 869, 1043, 1184, 1700] as const;
     const before = numbers.map((type) => getTypeParser(type as never) as (value: string) => unknown);
@@ -197,7 +197,7 @@ describe('options of pg on Postgres', () => {
   });
 });
 
-/** As libraries of templates make them. */
+/** A statement as SQL template libraries build them. */
 class Statement {
   readonly rowsAsArray = true;
   get sql(): string {
@@ -221,20 +221,20 @@ describe.each([SqlRowLockProvider, SqlVersionLockProvider, SqlAdvisoryLockProvid
     [{ url: 'postgres://h/d', postgres: {} }],
     [{ postgres: {}, mysql: {} }],
     [{ dataSource: {} }],
-  ])('needs exactly one server: %j', (options) => {
+  ])('requires exactly one server: %j', (options) => {
     expect(make(options)).toThrow(LockConfigError);
     expect(make(options)).toThrow(/exactly one of "url", "postgres" and "mysql"/);
   });
 
   it.each(['redis://u:secret@h/d', 'postgres', '', 5, 'http://u:secret@h'])(
-    'names the schemes of "url", and not the address, which may have a password: %p',
+    'lists the valid schemes of "url" without printing the address, which may contain a password: %p',
     (url) => {
       expect(make({ url })).toThrow(/must begin with postgres:\/\//);
       expect(make({ url })).not.toThrow(/secret/);
     },
   );
 
-  it('refuses the pools of the application, whose waiters would block it', async () => {
+  it("rejects the application's pools, whose waiters would block it", async () => {
     const [postgres, mysql] = [new pg.Pool(), createPool({})];
     for (const options of [{ postgres }, { mysql }]) expect(make(options)).toThrow(/not a pool or a connection/);
     await postgres.end();

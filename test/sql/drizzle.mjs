@@ -1,4 +1,5 @@
-// Drizzle's types do not compile without skipLibCheck (0.45): used here as JavaScript. Its types stand in drizzle.d.mts.
+// Drizzle's types don't compile without skipLibCheck (0.45), so this file is JavaScript. drizzle.d.mts declares its
+// types.
 import { and, eq, isNull, lte, or } from 'drizzle-orm';
 import { bigint, int, mysqlTable } from 'drizzle-orm/mysql-core';
 import { drizzle as onMysql } from 'drizzle-orm/mysql2';

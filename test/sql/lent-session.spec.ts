@@ -10,7 +10,8 @@ const DATABASES = {
     initSql: `SET @init = 'set'`,
     init: 'SELECT @init AS value',
     undoInit: `SET @init = 'gone'`,
-    // Each with what shows it. Unqualified, the name is that of the temporary table, which is empty.
+    // Each statement with a query that reveals its effect. Unqualified, the name means the temporary table, which is
+    // empty.
     left: [
       [
         'CREATE TEMPORARY TABLE distributed_lock LIKE other.distributed_lock',
@@ -51,7 +52,7 @@ const DATABASES = {
   },
 };
 
-describe.each<SqlType>(['mariadb', 'postgres'])('a session of %s that was lent', (type) => {
+describe.each<SqlType>(['mariadb', 'postgres'])('a session of %s lent to the application', (type) => {
   const { connection, initSql, init, undoInit, left } = DATABASES[type];
   const processes = new LockProcesses();
   const backend = SqlBackend.forTests(type);
@@ -76,11 +77,11 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a session of %s that was lent',
       type === 'postgres'
         ? (await sqlClientOf<Client>(lock).query<{ value: unknown }>(sql)).rows
         : ((await sqlClientOf<Connection>(lock).promise().query(sql))[0] as { value: unknown }[]);
-    // To several statements pg answers a list, which has no rows.
+    // For several statements, pg returns an array, which has no rows.
     return (rows as typeof rows | undefined)?.[0]?.value;
   }
 
-  it.each(left)('has nothing left of "%s", and is used again', async (sql, look) => {
+  it.each(left)('keeps nothing of "%s", and is reused', async (sql, look) => {
     const locks = await start();
     const seen = async (lock: Lock) => [await ask(lock, connection), await ask(lock, look)];
     const before = await locks.withLock('x', async (lock) => {
@@ -91,20 +92,20 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a session of %s that was lent',
     });
     for (let round = 0; round < 3; round += 1) expect(await locks.withLock('x', seen)).toEqual(before);
     const others = await start();
-    // Where the first one locked another table, both would hold it.
+    // If the first one locked another table, both would hold the lock.
     await locks.withLock('x', async () => {
       await expect(others.acquire('x', { wait: 0 })).rejects.toMatchObject({ code: 'LOCK_BUSY' });
     });
   });
 
-  it('has the settings of connectionInitSql again', async () => {
+  it('gets the settings of connectionInitSql again', async () => {
     const locks = await start();
     await locks.withLock('x', (lock) => ask(lock, undoInit));
     expect(await locks.withLock('x', (lock) => ask(lock, init))).toBe('set');
   });
 
   if (type === 'postgres')
-    it('and one that does not see the row which it has created twice is closed', async () => {
+    it("is closed if it doesn't see the row it has created twice", async () => {
       const run = async (sql: string) => await backend.admin.query<{ pid: number }[]>(sql);
       const locks = await start();
       const pids = async () => {

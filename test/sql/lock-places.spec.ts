@@ -7,7 +7,7 @@ import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/s
 import { LockProcesses } from '../typeorm/sql-backend.js';
 import { until } from '../until.js';
 
-// 10 × 400 places, of which one process may have an eighth.
+// 10 × 400 entries, of which one process may use an eighth.
 const MOST = 500;
 const NESTED = 8;
 const FREE = MOST - NESTED;
@@ -37,7 +37,7 @@ describe('advisory locks on a Postgres with a small lock table', () => {
   const start = () =>
     processes.start(new SqlAdvisoryLockProvider({ url: server.url, commandTimeout: '10s', sessionGuard: '10m' }));
 
-  /** Takes as many as there are, and answers with them the error of the first one that is refused. */
+  /** Acquires as many locks as possible. Returns them with the first error. */
   async function takeAll(locks: LockManager, name: string, count: number) {
     const asked = Array.from({ length: count }, (_, index) => locks.acquire(`${name}:${index}`, { wait: 0 }));
     const outcomes = await Promise.allSettled(asked);
@@ -51,7 +51,7 @@ describe('advisory locks on a Postgres with a small lock table', () => {
       (await admin.query<{ n: string }>(`SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory'`)).rows[0]!.n,
     );
 
-  it('one process has an eighth of the table, and the error of the next lock names the limit and the remedy', async () => {
+  it('limits one process to an eighth of the table, and names the limit and the remedy in the error of the next lock', async () => {
     const locks = await start();
     const taken = await takeAll(locks, 'many', 6_000);
     expect(taken.held).toHaveLength(FREE);
@@ -60,7 +60,7 @@ describe('advisory locks on a Postgres with a small lock table', () => {
     expect(String(taken.refusal)).toMatch(
       /"many:\d+" of provider "sql" was not acquired.* 500 advisory locks .* an eighth of the 4000 entries .*raise max_locks_per_transaction/,
     );
-    // Nobody else is refused anything.
+    // Other processes are not limited.
     const others = await start();
     expect(await others.withLock('other', () => 'done', { wait: 0 })).toBe('done');
     await admin.query('SELECT count(*) FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid');
@@ -69,20 +69,20 @@ describe('advisory locks on a Postgres with a small lock table', () => {
     expect((await takeAll(locks, 'again', MOST)).held).toHaveLength(FREE);
   }, 60_000);
 
-  it('a caller waits for a place, and is told so at the end of its wait', async () => {
+  it('lets a caller wait for an entry, and reports the limit when its wait ends', async () => {
     const locks = await start();
     const { held: all } = await takeAll(locks, 'full', FREE);
     const late = await locks.acquire('late', { wait: '100ms' }).catch((error: unknown) => error);
     expect(late).toBeInstanceOf(LockCapacityError);
     const waiting = locks.acquire('soon', { wait: '1m' });
-    await until(() => locks.admin.waiting().length === 1, 'it waits');
+    await until(() => locks.admin.waiting().length === 1, 'the caller waits');
     await all.pop()!.release();
     const lock = await waiting;
     expect(lock.isHeld()).toBe(true);
     expect(await held()).toBe(FREE);
   }, 60_000);
 
-  it('a caller that holds a lock still gets its next one', async () => {
+  it('grants a caller that holds a lock its next lock', async () => {
     const locks = await start();
     const outer = await locks.acquire('outer');
     await takeAll(locks, 'full', FREE);
@@ -90,7 +90,7 @@ describe('advisory locks on a Postgres with a small lock table', () => {
     expect(await outer.run(() => locks.withLock('inner', () => 'done', { wait: 0 }))).toBe('done');
   }, 60_000);
 
-  it('readers of a key that this process reads take no further place', async () => {
+  it('takes no further entry for readers of a key that this process already reads', async () => {
     const locks = await start();
     const first = await locks.acquire('page', { mode: 'shared' });
     await takeAll(locks, 'full', FREE);
@@ -99,19 +99,19 @@ describe('advisory locks on a Postgres with a small lock table', () => {
     expect(first.isHeld()).toBe(true);
   }, 60_000);
 
-  it('a connection that ends gives back the places of its locks, also to a caller that waits for one', async () => {
+  it('frees the entries of a lost connection, also for a caller that waits for one', async () => {
     const locks = await start();
     const { held: all } = await takeAll(locks, 'full', FREE);
     const waiting = locks.acquire('next', { wait: '1m' });
-    await until(() => locks.admin.waiting().length === 1, 'it waits');
+    await until(() => locks.admin.waiting().length === 1, 'the caller waits');
     await admin.query(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' LIMIT 1`);
     expect((await waiting).isHeld()).toBe(true);
-    await until(() => all.every((lock: Lock) => !lock.isHeld()), 'the others are lost');
+    await until(() => all.every((lock: Lock) => !lock.isHeld()), 'the other locks are lost');
     expect((await takeAll(locks, 'again', MOST)).held).toHaveLength(FREE - 1);
   }, 60_000);
 });
 
-it('advisory locks of MySQL and MariaDB are not limited: those of one process keep nobody from a statement', async () => {
+it('advisory locks of MySQL and MariaDB are not limited: the locks of one process block no other process', async () => {
   const server = await startMySqlOrMariaDb();
   try {
     const provider = new SqlAdvisoryLockProvider({ url: server.url, commandTimeout: '30s', sessionGuard: '10m' });

@@ -1,4 +1,5 @@
-// A process of its own that waits for one lock until it is killed; or, with `works`, runs a long statement in the transaction of a row lock.
+// A separate process that waits for one lock until it is killed, or, with `works`, runs a long statement in the
+// transaction of a row lock.
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 

@@ -31,7 +31,7 @@ const ROOT = join(import.meta.dirname, '../..');
 const SHELLS = ['sh', 'bash', 'dash', 'zsh'].filter((shell) => spawnSync(shell, ['-c', 'true']).status === 0);
 const POSTGRES = lockTablesSql('postgres').map((statement) => `${statement};\n`);
 
-describe('the command that writes the tables', () => {
+describe('the command that writes the lock tables', () => {
   let library: CompiledLibrary;
   let command: string;
   let folder: string;
@@ -49,14 +49,16 @@ describe('the command that writes the tables', () => {
   });
   afterEach(() => rm(folder, { recursive: true }));
 
-  /** Runs a line as a reader types it. */
+  /** Runs a command line as a reader would type it. */
   function type(line: string, shell = 'sh') {
     const text = line.replace('npx nestjs-distributed-lock', command);
     const { status, stdout, stderr } = spawnSync(shell, ['-c', text], { cwd: folder, encoding: 'utf8' });
     return { status, stdout, stderr };
   }
 
-  /** The lines of the pages that write a file, each with a file that the migration tool has made for it. */
+  /**
+   * Returns the command lines in the docs that write a file, each with the file that the migration tool would create.
+   */
   async function linesOfPages(): Promise<{ line: string; file: string; database: 'mysql' | 'postgres' }[]> {
     const pages = ['docs/providers/sql.md', 'docs/providers/sql-orms.md'];
     const texts = await Promise.all(pages.map((page) => readFile(join(ROOT, page), 'utf8')));
@@ -73,7 +75,7 @@ describe('the command that writes the tables', () => {
   }
 
   describe.each(SHELLS)('under %s', (shell) => {
-    it('each line of the pages replaces the file of the migration tool, and makes no other', async () => {
+    it("each line in the docs replaces the migration tool's file and creates no other", async () => {
       const lines = await linesOfPages();
       expect(lines).toHaveLength(4);
       for (const { line, file, database } of lines) {
@@ -88,7 +90,7 @@ describe('the command that writes the tables', () => {
     });
   });
 
-  it('what it writes is what locks on Postgres need', async () => {
+  it('writes what locks on Postgres need', async () => {
     const server = await startPostgres();
     expect(type('npx nestjs-distributed-lock sql --database postgres --table own --out own.sql').status).toBe(0);
     const admin = new pg.Client(server.url);
@@ -104,11 +106,11 @@ describe('the command that writes the tables', () => {
     await server.stop();
   }, 60_000);
 
-  it('prints the same without --out', () => {
+  it('prints the same SQL without --out', () => {
     expect(type('npx nestjs-distributed-lock sql --database postgres').stdout).toBe(POSTGRES.join(''));
   });
 
-  it('finds a file by an absolute path, and by several parts of its name', async () => {
+  it('finds a file by an absolute path and by several parts of its name', async () => {
     await writeFile(join(folder, '0007_add_locks (a).sql'), '');
     expect(type(`npx nestjs-distributed-lock sql --database postgres --out "${folder}/0*locks (*).sql"`).status).toBe(
       0,
@@ -116,7 +118,7 @@ describe('the command that writes the tables', () => {
     expect(await readFile(join(folder, '0007_add_locks (a).sql'), 'utf8')).toBe(POSTGRES.join(''));
   });
 
-  it('writes nothing if no file or several files have the name', async () => {
+  it('writes nothing if no file or several files match', async () => {
     const line = 'npx nestjs-distributed-lock sql --database postgres --out "drizzle/*_locks.sql"';
     const none = type(line);
     expect(none).toMatchObject({ status: 2, stdout: '' });
@@ -134,14 +136,14 @@ describe('the command that writes the tables', () => {
     expect(await readFile(join(folder, 'drizzle/0001_locks.sql'), 'utf8')).toBe('old');
   });
 
-  it('makes the folder of a file', async () => {
+  it('creates the folder of the file', async () => {
     const file = 'migrations/V2/locks.sql';
     const made = type(`npx nestjs-distributed-lock sql --database postgres --out ${file}`);
     expect(made).toEqual({ status: 0, stdout: `Wrote ${file}.\n`, stderr: '' });
     expect(await readFile(join(folder, file), 'utf8')).toBe(POSTGRES.join(''));
   });
 
-  it('a pattern in a folder that does not exist, and a mistake in another option, write nothing', async () => {
+  it('writes nothing for a pattern in a missing folder, or if another option is invalid', async () => {
     const missing = type('npx nestjs-distributed-lock sql --database postgres --out "missing/*_locks.sql"');
     expect(missing.status).toBe(2);
     expect(missing.stderr).toContain('missing/*_locks.sql');
@@ -157,14 +159,14 @@ describe('lockTablesSql()', () => {
   it.each([
     ['mysql', 'mariadb'],
     ['postgres', 'postgres'],
-  ] as const)('makes what a provider for %s needs without synchronize', async (database, type) => {
+  ] as const)('creates what a provider for %s needs without synchronize', async (database, type) => {
     const { admin, server } = backends[type];
     for (const statement of lockTablesSql(database, { table: 'own' })) await admin.query(statement);
     const locks = await processes.start(new SqlVersionLockProvider({ url: server.url, table: 'own' }));
     expect(await (await locks.acquire('a')).release()).toBe('released');
   });
 
-  it('a table that lacks a column is refused at the start, and the message names the column', async () => {
+  it('a table that lacks a column fails the boot with an error that names the column', async () => {
     const { admin, server } = backends.postgres;
     await admin.query('CREATE TABLE old (name varchar(255) PRIMARY KEY, token bigint, holder text, expires bigint)');
     const provider = new SqlVersionLockProvider({ url: server.url, table: 'old', synchronize: true });
@@ -178,14 +180,14 @@ describe('lockTablesSql()', () => {
     [undefined, {}, /mysql/],
     ['postgres', { table: 'a; DROP TABLE b' }, /letters, digits/],
     ['sqlite', {}, /MariaDB\) or postgres/],
-  ])('refuses %p with %j', (database, options, message) => {
+  ])('rejects %p with %j', (database, options, message) => {
     expect(() => lockTablesSql(database as 'mysql', options)).toThrow(LockConfigError);
     expect(() => lockTablesSql(database as 'mysql', options)).toThrow(message);
   });
 });
 
 // Golden: two versions of this package in one fleet must lock the same rows, always.
-describe('names of rows', () => {
+describe('row names', () => {
   it.each([
     ['order:42', 'shop:order:42'],
     ['Order:42', 'shop:Order:42'],
@@ -195,7 +197,7 @@ describe('names of rows', () => {
     expect(rowNameOf('shop', key)).toBe(name);
   });
 
-  it('are short, of ASCII, and differ for keys that differ by half a character', () => {
+  it('row names are short ASCII, and differ for keys that differ by half a character', () => {
     const names = [
       '\ud800',
       '\ud801',
@@ -210,7 +212,7 @@ describe('names of rows', () => {
     for (const name of names) expect(name).toMatch(/^[\x21-\x7e]{1,255}$/);
   });
 
-  it('of leases lead back to their keys, with a label of ASCII where they do not show them', () => {
+  it("row names of leases map back to their keys, with an ASCII label if the name doesn't contain the key", () => {
     const shown = ['order:42', 'x'.repeat(120)];
     const hidden = ['a b', 'é\u0000\ud800🔑"\\', 'x'.repeat(121)];
     for (const key of [...shown, ...hidden]) {
@@ -224,18 +226,21 @@ describe('names of rows', () => {
     expect(instanceNameOf('shop', '0123456789ab')).toBe('shop#instance:0123456789ab');
   });
 
-  it.each(['run', 'failover'] as const)('of records lead back to their names, apart from leases: %s', (kind) => {
-    expect(entryNameOf('shop', kind, 'nightly')).toBe(`shop#${kind}:nightly`);
-    const [first, last] = entryNamesOf('shop', kind);
-    const [firstLease, lastLease] = leasesAndInstancesOf('shop');
-    for (const name of ['nightly', 'x'.repeat(120), 'a b', '\ud800', 'x'.repeat(121), '', '~']) {
-      const row = entryNameOf('shop', kind, name);
-      expect(keyOfEntry('shop', kind, { name: row, label: entryLabelOf(name) })).toBe(name);
-      expect([row, first < row && row < last, row < firstLease || row > lastLease]).toEqual([row, true, true]);
-    }
-  });
+  it.each(['run', 'failover'] as const)(
+    'row names of records map back to the record names, and are separate from leases: %s',
+    (kind) => {
+      expect(entryNameOf('shop', kind, 'nightly')).toBe(`shop#${kind}:nightly`);
+      const [first, last] = entryNamesOf('shop', kind);
+      const [firstLease, lastLease] = leasesAndInstancesOf('shop');
+      for (const name of ['nightly', 'x'.repeat(120), 'a b', '\ud800', 'x'.repeat(121), '', '~']) {
+        const row = entryNameOf('shop', kind, name);
+        expect(keyOfEntry('shop', kind, { name: row, label: entryLabelOf(name) })).toBe(name);
+        expect([row, first < row && row < last, row < firstLease || row > lastLease]).toEqual([row, true, true]);
+      }
+    },
+  );
 
-  it('of counters are sixteen in a namespace, and never those of keys', () => {
+  it('there are sixteen counter names per namespace, which never collide with key names', () => {
     const counters = new Set(Array.from({ length: 500 }, (_, index) => counterNameOf('shop', `key:${index}`)));
     expect(counters.size).toBe(16);
     expect(counterNameOf('shop', 'order:42')).toBe('shop#fence:13');
@@ -243,7 +248,7 @@ describe('names of rows', () => {
   });
 });
 
-// Golden as well, computed by Python: a version that computes another name does not see the lock.
+// Golden as well, computed with Python: a version that computes another name doesn't see the lock.
 describe('names of advisory locks', () => {
   it.each([
     ['order:42', 'app:shop:order:42#shcgd24bvcdyybofasdrae5ewuoxcmgu', '-8963107257265846750'],
@@ -254,7 +259,7 @@ describe('names of advisory locks', () => {
     expect(advisoryLockNumber('shop', key)).toBe(number);
   });
 
-  it('of MySQL are at most 64 harmless characters in lower case, and all differ', () => {
+  it('names of MySQL locks are at most 64 harmless lower-case characters, and all differ', () => {
     const keys = ['a', 'A', 'a ', ' a', 'é', 'e\u0301', '\ud800', '\ud801', 'x'.repeat(4_000), `${'x'.repeat(4_000)}y`];
     const names = [
       ...keys.map((key) => userLockName('app', 'n'.repeat(64), key)),
@@ -267,19 +272,19 @@ describe('names of advisory locks', () => {
     expect(new Set([...numbers, advisoryLockNumber('sho', 'pa')]).size).toBe(keys.length + 1);
   });
 
-  it('of MySQL are one for a database, however it is spelled', () => {
+  it('names of MySQL locks are the same however the database name is spelled', () => {
     expect(userLockName('Shop', 'n', 'k')).toBe(userLockName('shop', 'n', 'k'));
   });
 });
 
-/** The statements in the SQL blocks of a page of docs/providers. */
+/** Returns the statements in the SQL blocks of a page in docs/providers. */
 function statementsIn(page: string): string[] {
   const text = readFileSync(join(import.meta.dirname, '../../docs/providers', page), 'utf8');
   return [...text.matchAll(/^```sql\n(.*?)^```/gms)].flatMap(([, block]) => block!.split('\n'));
 }
 
-describe('the table of the locks', () => {
-  it('is printed in the docs as it is created', () => {
+describe('the lock table', () => {
+  it('is printed in the docs exactly as it is created', () => {
     const families = ['mysql', 'postgres'] as const;
     expect(statementsIn('sql.md').filter((line) => line.startsWith('CREATE'))).toEqual(
       families.map((family) => `${createTableSql(family, DEFAULT_TABLE)};`),
@@ -287,7 +292,7 @@ describe('the table of the locks', () => {
   });
 
   // Golden: two versions of this package in one fleet must use the same rows, always.
-  it('has other rows for leases than for row locks', () => {
+  it('has separate rows for leases and row locks', () => {
     expect(entryNameOf('shop', 'lease', 'order:42')).toBe('shop#lease:order:42');
     expect(entryNameOf('shop', 'lease', 'a b')).toBe('shop#lease:a_b#h4fMnf0CFrqHZE2QKepVI-VfEDmrXap6hhhmU2qKI_s');
     expect(rowNameOf('shop', 'order:42')).toBe('shop:order:42');
@@ -295,7 +300,7 @@ describe('the table of the locks', () => {
   });
 });
 
-describe('leases refuse', () => {
+describe('lease providers reject invalid options', () => {
   it.each([
     [{ table: 'a; DROP TABLE b' }],
     [{ table: 'a.b.c' }],

@@ -31,7 +31,7 @@ describe.each(['mariadb', 'postgres'] as const)('a purge on %s', (type) => {
     );
   }
 
-  /** Replaces all rows. Each name of `used` has a lease that does not end. */
+  /** Replaces all rows. Each name in `used` gets a lease that never ends. */
   async function fill(unused: number, used: readonly string[] = []): Promise<void> {
     await backend.admin.query(`DELETE FROM ${TABLE}`);
     await backend.admin.query(
@@ -42,7 +42,7 @@ describe.each(['mariadb', 'postgres'] as const)('a purge on %s', (type) => {
     }
   }
 
-  // Not the rows in which processes write their names.
+  // Without the rows in which processes write their names.
   const namesBy = async (end: string): Promise<string[]> => {
     const sql = `SELECT name FROM ${TABLE} WHERE name LIKE 'old:%' OR name LIKE 'used:%' ${end}`;
     const rows = await backend.admin.query<{ name: string | Buffer }[]>(sql);
@@ -51,7 +51,7 @@ describe.each(['mariadb', 'postgres'] as const)('a purge on %s', (type) => {
   const rows = () => namesBy('');
   const unlocked = () => namesBy('FOR UPDATE SKIP LOCKED');
 
-  it('that is frozen at any moment keeps no key from others', async () => {
+  it('blocks no key if its connection freezes at any moment', async () => {
     const locks = await start(backend.server.port);
     const purging = await start(wire.port);
     await fill(1_000);
@@ -65,16 +65,16 @@ describe.each(['mariadb', 'postgres'] as const)('a purge on %s', (type) => {
     while (!over.signal.aborted) {
       await sleep(15);
       wire.freeze();
-      // What was on its way to the server is executed.
+      // The server executes what was in transit.
       await until(async () => (await unlocked()).length === (await rows()).length, 'no row is locked');
       expect(await locks.withLock('a', () => 'done', { wait: 0 })).toBe('done');
       wire.thaw();
     }
-    // A batch skips what is locked, also by the look of this test.
+    // A batch skips rows that are locked, including by the checks of this test.
     expect((await purged) + (await purge())).toBe(1_000);
   }, 120_000);
 
-  // Of small tables a server reads all rows instead of the few that it is asked for.
+  // For small tables, a server reads all rows instead of only the requested ones.
   it.each([
     [1, 1],
     [3, 1],
@@ -82,45 +82,42 @@ describe.each(['mariadb', 'postgres'] as const)('a purge on %s', (type) => {
     [10, 10],
     [300, 100],
     [3_000, 100],
-  ])(
-    'of a table of %i rows deletes %i, skips those that are held, and locks no row that it is not asked for',
-    async (size, count) => {
-      await start(backend.server.port);
-      await fill(size, ['used:1', 'used:2']);
-      const batch = Array.from({ length: count }, (_, index) => `old:${index + 1}`);
-      const statement = family.deleteUnlocked(TABLE, isUnused(family, 1_000), count + 1);
-      const asked = [...batch, 'used:1'];
-      const holder = backend.admin.createQueryRunner();
-      const purger = backend.admin.createQueryRunner();
-      try {
-        await holder.startTransaction('READ COMMITTED');
-        await holder.query(`SELECT name FROM ${TABLE} WHERE name IN ('old:1', 'used:2') FOR UPDATE`);
-        // In a transaction, so that its locks are seen.
-        await purger.startTransaction('READ COMMITTED');
-        await purger.query(statement, [...family.list(asked)]);
-        // Of those that it is asked for, MariaDB and MySQL also lock what is in use.
-        const others = (await rows()).filter((name) => !asked.includes(name) && name !== 'used:2');
-        expect((await unlocked()).filter((name) => !asked.includes(name))).toEqual(others);
-        await purger.commitTransaction();
-        // The held row stays, as does the one that is in use.
-        expect((await rows()).filter((name) => asked.includes(name))).toEqual(['old:1', 'used:1']);
-        // One that is held is skipped also where nothing else is asked for.
-        const alone = family.deleteUnlocked(TABLE, isUnused(family, 1_000), 1);
-        await purger.query(alone, [...family.list(['old:1'])]);
-        expect(await rows()).toContain('old:1');
-        await holder.rollbackTransaction();
-        await purger.query(alone, [...family.list(['old:1'])]);
-        expect(await rows()).not.toContain('old:1');
-      } finally {
-        if (holder.isTransactionActive) await holder.rollbackTransaction();
-        if (purger.isTransactionActive) await purger.rollbackTransaction();
-        await holder.release();
-        await purger.release();
-      }
-    },
-  );
+  ])('in a table of %i rows deletes %i, skips locked rows, and locks only the requested rows', async (size, count) => {
+    await start(backend.server.port);
+    await fill(size, ['used:1', 'used:2']);
+    const batch = Array.from({ length: count }, (_, index) => `old:${index + 1}`);
+    const statement = family.deleteUnlocked(TABLE, isUnused(family, 1_000), count + 1);
+    const asked = [...batch, 'used:1'];
+    const holder = backend.admin.createQueryRunner();
+    const purger = backend.admin.createQueryRunner();
+    try {
+      await holder.startTransaction('READ COMMITTED');
+      await holder.query(`SELECT name FROM ${TABLE} WHERE name IN ('old:1', 'used:2') FOR UPDATE`);
+      // In a transaction, so that the test can see its locks.
+      await purger.startTransaction('READ COMMITTED');
+      await purger.query(statement, [...family.list(asked)]);
+      // Among the requested rows, MariaDB and MySQL also lock those in use.
+      const others = (await rows()).filter((name) => !asked.includes(name) && name !== 'used:2');
+      expect((await unlocked()).filter((name) => !asked.includes(name))).toEqual(others);
+      await purger.commitTransaction();
+      // The locked row stays, and so does the row in use.
+      expect((await rows()).filter((name) => asked.includes(name))).toEqual(['old:1', 'used:1']);
+      // A locked row is skipped even if it is the only one requested.
+      const alone = family.deleteUnlocked(TABLE, isUnused(family, 1_000), 1);
+      await purger.query(alone, [...family.list(['old:1'])]);
+      expect(await rows()).toContain('old:1');
+      await holder.rollbackTransaction();
+      await purger.query(alone, [...family.list(['old:1'])]);
+      expect(await rows()).not.toContain('old:1');
+    } finally {
+      if (holder.isTransactionActive) await holder.rollbackTransaction();
+      if (purger.isTransactionActive) await purger.rollbackTransaction();
+      await holder.release();
+      await purger.release();
+    }
+  });
 
-  it('counts what it has deleted, in batches and beside rows that are held', async () => {
+  it('counts the rows it deleted, across batches and alongside locked rows', async () => {
     const locks = await start(backend.server.port);
     await fill(250, ['used:1']);
     const holder = backend.admin.createQueryRunner();
@@ -139,7 +136,7 @@ describe.each(['mariadb', 'postgres'] as const)('a purge on %s', (type) => {
   });
 
   if (type === 'mariadb') {
-    it('deletes also on a server that refuses statements without a key (sql_safe_updates)', async () => {
+    it('works on a server that rejects statements without a key (sql_safe_updates)', async () => {
       await backend.admin.query('SET GLOBAL sql_safe_updates = 1');
       try {
         const locks = await start(backend.server.port);

@@ -16,7 +16,7 @@ import { until } from '../until.js';
 
 const KINDS = [SqlRowLockProvider, SqlAdvisoryLockProvider];
 
-/** Runs statements of an operator, who may write nevertheless. */
+/** Runs statements of an operator, who may still write. */
 type Admin = { query(sql: string): Promise<unknown>; end(): Promise<unknown> };
 
 const DATABASES = {
@@ -57,16 +57,19 @@ const DATABASES = {
   },
 };
 
-/** Sends a statement in the transaction of the lock. */
+/** Sends a statement in the lock's transaction. */
 function send(type: SqlType, lock: Lock, sql: string): Promise<unknown> {
   return type === 'postgres'
     ? sqlClientOf<pg.Client>(lock).query(sql)
     : sqlClientOf<{ promise(): { query(sql: string): Promise<unknown> } }>(lock).promise().query(sql);
 }
 
-/** A process of version locks with one connection, which is used again: a new one would be looked at before it locks. */
+/**
+ * Starts a process of version locks with one connection, which is reused: a new connection would be checked before it
+ * locks.
+ */
 async function versionLocks(processes: LockProcesses, admin: Admin, url: string): Promise<LockManager> {
-  // The first process in an hour opens another connection, to purge.
+  // The first process in an hour opens another connection to purge.
   const first = await processes.start(new SqlVersionLockProvider({ url, synchronize: true }));
   const holder = `SELECT 'claimed' AS state FROM distributed_lock WHERE name = 'test#purge' AND holder IS NOT NULL`;
   await until(async () => JSON.stringify(await admin.query(holder)).includes('"claimed"'), 'the purge is claimed');
@@ -74,12 +77,12 @@ async function versionLocks(processes: LockProcesses, admin: Admin, url: string)
   return processes.start(new SqlVersionLockProvider({ url, maxConnections: 1 }));
 }
 
-/** The messages of an error and of its causes. */
+/** Returns the messages of an error and its causes. */
 function messagesOf(error: unknown): string {
   return error instanceof Error ? `${error.message} < ${messagesOf(error.cause)}` : '';
 }
 
-describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written any more holds no lock', (type) => {
+describe.each<SqlType>(['mariadb', 'postgres'])('a %s that becomes read-only', (type) => {
   const { start, connect, stopWrites, allowWrites, sleep } = DATABASES[type];
   const processes = new LockProcesses();
   let server: SqlServer;
@@ -97,13 +100,13 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
 
   const started = (Provider: (typeof KINDS)[number], options: object = {}): Promise<LockManager> =>
     processes.start(new Provider({ url: server.url, synchronize: true, sessionGuard: '5s', ...options }));
-  /** The holder is notified long before the guard would end its lock. */
+  /** Checks that the holder is notified long before the guard would end its lock. */
   async function lost(lock: Lock): Promise<void> {
     await until(() => !lock.isHeld(), 'the lock is lost');
     expect(messagesOf(lock.signal.reason)).toMatch(/read-only/);
   }
 
-  /** The sessions of Postgres see the setting a moment after it was changed. */
+  /** Postgres sessions see the setting a moment after it changes. */
   async function refused(locks: LockManager): Promise<void> {
     const attempt = async () => {
       const outcome = await locks.acquire('free').catch((error: unknown) => error);
@@ -114,14 +117,14 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
     await until(attempt, 'a lock is refused');
   }
 
-  it.each(KINDS)('%p: its holder loses it by the next heartbeat', async (Provider) => {
+  it.each(KINDS)('%p: the holder loses its lock by the next heartbeat', async (Provider) => {
     const locks = await started(Provider);
     const held = await locks.acquire('held');
     await stopWrites(admin);
     await lost(held);
   });
 
-  it('a version lock: it grants and renews none, also by an account that may write nevertheless', async () => {
+  it('a version lock is neither granted nor renewed, even by an account that may still write', async () => {
     const locks = await versionLocks(processes, admin, server.url);
     const held = await locks.acquire('held');
     await stopWrites(admin);
@@ -132,11 +135,11 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
     expect(await held.release()).toBe('released');
   });
 
-  it.each(KINDS)('%p: it grants none, and those that the process holds there are lost', async (Provider) => {
-    // No heartbeat is due for as long as the test takes.
+  it.each(KINDS)('%p: refuses new locks, and the locks that the process holds there are lost', async (Provider) => {
+    // No heartbeat is due during the test.
     const locks = await started(Provider, { sessionGuard: '10m' });
     const held = await locks.acquire('held');
-    // Its session is used again: a new connection would be looked at before it locks.
+    // The session is reused: a new connection would be checked before it locks.
     await (await locks.acquire('free')).release();
     await stopWrites(admin);
     await refused(locks);
@@ -145,7 +148,7 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
     await (await locks.acquire('free')).release();
   });
 
-  it.each(KINDS)('%p: a waiter is not granted what it has waited for', async (Provider) => {
+  it.each(KINDS)('%p: refuses a waiter the lock it waited for', async (Provider) => {
     const [holder, waiter] = await Promise.all(
       ['10m', '10m'].map((sessionGuard) => started(Provider, { sessionGuard })),
     );
@@ -159,7 +162,7 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
     expect(await waiting).toBeInstanceOf(LockConfigError);
   });
 
-  it('a row lock is lost while statements of its task follow one another', async () => {
+  it('a row lock is lost while its task sends one statement after another', async () => {
     const locks = await started(SqlRowLockProvider);
     const held = await locks.acquire('busy');
     const task = (async () => {
@@ -170,27 +173,27 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
     await task;
   });
 
-  it('with allowUnsafeTopology it goes on locking', async () => {
+  it('allowUnsafeTopology keeps locking', async () => {
     const locks = await started(SqlAdvisoryLockProvider, { allowUnsafeTopology: true });
     const held = await locks.acquire('held');
     await stopWrites(admin);
     await (await locks.acquire('free')).release();
-    // A heartbeat extends it.
+    // A heartbeat extends the lock.
     let least = held.remaining();
     await until(() => {
       const isExtended = held.remaining() > least + 500;
       least = Math.min(least, held.remaining());
       return isExtended;
-    }, 'it is renewed');
+    }, 'the lock is renewed');
     held.assertHeld();
     await held.release();
   });
 
   if (type === 'postgres') {
     it.each([
-      ['a task has made its own transactions writable', 'SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE'],
-      ['a statement has failed, so that the transaction answers nothing any more', 'SELECT 1 / 0'],
-    ])('a row lock is lost although %s', async (_, sql) => {
+      ['the task has made its own transactions writable', 'SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE'],
+      ['a statement has failed and aborted the transaction', 'SELECT 1 / 0'],
+    ])('a row lock is lost even if %s', async (_, sql) => {
       const locks = await started(SqlRowLockProvider);
       const held = await locks.acquire('held');
       await send(type, held, sql).catch(() => undefined);
@@ -213,7 +216,7 @@ describe.each<SqlType>(['mariadb', 'postgres'])('a %s that may not be written an
   }
 });
 
-describe.each<SqlType>(['mariadb', 'postgres'])('where the address leads to another %s', (type) => {
+describe.each<SqlType>(['mariadb', 'postgres'])('an address that switches to another %s', (type) => {
   const { start, connect, stopWrites, allowWrites } = DATABASES[type];
   const processes = new LockProcesses();
   const servers: SqlServer[] = [];
@@ -228,7 +231,7 @@ describe.each<SqlType>(['mariadb', 'postgres'])('where the address leads to anot
     await Promise.all(servers.map((server) => server.stop()));
   });
 
-  it.each(KINDS)('%p: a process that meets it loses what it holds on the first one', async (Provider) => {
+  it.each(KINDS)('%p: a process that reaches the second server loses its locks on the first', async (Provider) => {
     const [first, second] = servers;
     wire.leadTo(first!.port);
     const at = (url: string) => processes.start(new Provider({ url, synchronize: true, sessionGuard: '10m' }));
@@ -237,14 +240,14 @@ describe.each<SqlType>(['mariadb', 'postgres'])('where the address leads to anot
     const held = await locks.acquire('held');
     await others.acquire('a');
     wire.leadTo(second!.port);
-    // A waiter needs a connection of its own, and the key is free there.
+    // A waiter needs a connection of its own, and the key is free on the second server.
     const free = await locks.acquire('a');
     await until(() => !held.isHeld(), 'the lock is lost');
     expect(messagesOf(held.signal.reason)).toMatch(/two connections reached different servers/);
     await free.release();
   });
 
-  it('a version lock that the first one refuses, which is read-only, is granted on the other one', async () => {
+  it('a version lock that the first server refuses because it is read-only is granted by the other server', async () => {
     const [first, second] = servers;
     wire.leadTo(first!.port);
     const admin = await connect(first!.url);
@@ -255,12 +258,12 @@ describe.each<SqlType>(['mariadb', 'postgres'])('where the address leads to anot
     wire.leadTo(second!.port);
     const isGrantedThere = async () => {
       const lock = await locks.acquire('a').catch(() => undefined);
-      // The first one may still grant it, because a server sets itself read-only a moment after it was told.
+      // The first server may still grant the lock, because a server switches to read-only a moment after the command.
       const another = await others.tryAcquire('a');
       await Promise.all([lock?.release(), another?.release()]);
       return lock !== undefined && another === null;
     };
-    await until(isGrantedThere, 'the other one has the lock');
+    await until(isGrantedThere, 'the other server has granted the lock');
     await allowWrites(admin, first!.url);
     await admin.end();
   });

@@ -42,7 +42,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     advisory: () => backend.advisory(),
   };
 
-  it('are shared by all kinds of locks in the table', async () => {
+  it('records are shared by all kinds of locks in the table', async () => {
     const [version, row, advisory] = await Promise.all(Object.values(kinds).map(async (make) => start(await make())));
     expect(await valueOf(version!.records.replace('shared', null, 'a'))).toBe('a');
     expect(await valueOf(row!.records.replace('shared', 'a', 'b'))).toBe('b');
@@ -67,11 +67,11 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
       },
       { fencingToken: expect.any(BigInt) as bigint },
     ],
-  ])('a %s waits for a transaction that prevents its row', async (_, prepare, answer) => {
+  ])('creating a %s waits for a transaction that blocks its row', async (_, prepare, answer) => {
     const write = await prepare();
     const other = backend.admin.createQueryRunner();
     await other.startTransaction('REPEATABLE READ');
-    // On MariaDB it also locks the gaps between the rows.
+    // On MariaDB, this also locks the gaps between the rows.
     await other.query(`SELECT name FROM ${TABLE} FOR UPDATE`);
     const created = jest.spyOn(LockTable.prototype, 'createRow');
     try {
@@ -86,14 +86,14 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     }
   });
 
-  it('end 400 days after each write, which is never an empty change, and which says when it was', async () => {
+  it('records expire 400 days after each write, which always changes the row and stores its time', async () => {
     const { records } = await start(await kinds.version());
     const first = await records.replace('written', null, 'é');
     const before = (await rowOf('written'))!;
     expect(before.text).toBe('"\\u00e9"');
     expect(before.token / 1_000).toBeCloseTo(first.serverTime, 2);
     expect(before.expires - before.token).toBe(400 * DAY_IN_MICROSECONDS);
-    // A server whose clock was set back since, to a time before the last write.
+    // The server's clock was set back since, to before the last write.
     await backend.admin.query(`UPDATE ${TABLE} SET expires = expires + ${DAY_IN_MICROSECONDS} WHERE name = ${value}`, [
       entryNameOf('shop', 'run', 'written'),
     ]);
@@ -106,7 +106,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     expect(await rowOf('written')).toEqual(after);
   });
 
-  it('outlive every purge, also of a row that was not written for a year', async () => {
+  it('records outlive every purge, even if a row was not written for a year', async () => {
     const version = (await start(await kinds.version())) as unknown as VersionLockBackend;
     const row = (await start(await kinds.row())) as unknown as RowLockBackend;
     for (const name of ['order', 'a b', 'zzz', '~']) await version.records.replace(name, null, name);
@@ -120,7 +120,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     for (const name of ['order', 'a b', 'zzz', '~']) expect(await valueOf(version.records.read(name))).toBe(name);
   });
 
-  it('are not among the rows that a process cleans each hour, by their names alone', () => {
+  it('the names of records keep them out of the rows that a process cleans each hour', () => {
     const [first, last] = leasesAndInstancesOf('shop');
     for (const name of ['', '!', 'order', 'a b', '~']) {
       const row = entryNameOf('shop', 'run', name);
@@ -128,7 +128,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     }
   });
 
-  it('a row that somebody else has written is named, and its remedy', async () => {
+  it('a row that this package did not write is rejected with its name and the remedy', async () => {
     const { records } = await start(await kinds.version());
     await records.replace('damaged', null, 'a');
     await backend.admin.query(`UPDATE ${TABLE} SET holders = 'a' WHERE name = ${value}`, [
@@ -144,7 +144,7 @@ describe.each(['mariadb', 'postgres'] as const)('records on %s', (type) => {
     expect(await valueOf(records.replace('damaged', null, 'b'))).toBe('b');
   });
 
-  it('of advisory locks need the table, which their locks do without', async () => {
+  it("records of advisory locks need the table, which advisory locks don't", async () => {
     const options = { table: 'late', synchronize: false };
     const without = await start(await backend.advisory(options));
     const refused = without.records.replace('job', null, 'a');

@@ -19,7 +19,7 @@ const failureOf = (work: Promise<unknown>): Promise<unknown> =>
     (error: unknown) => error,
   );
 
-/** The password of the account `app`, and how often it was asked for. */
+/** The password of the account `app`, and how often it was requested. */
 class Token {
   asked = 0;
   constructor(public text: string) {}
@@ -30,14 +30,14 @@ class Token {
   };
 }
 
-/** A provider that asks for the token in some way. */
+/** A provider that reads the token in some way. */
 type Way = (address: { host: string; port: number; database: string; user: string }, token: Token) => LockProvider;
 
 const synchronize = true;
 const urlOf = (scheme: string, { host, port, database, user }: Parameters<Way>[0], { ask }: Token) =>
   `${scheme}://${user}:${ask()}@${host}:${port}/${database}`;
 
-/** A configuration as applications write a class for it. */
+/** A configuration class as applications write it. */
 class Settings {
   readonly #address: Parameters<Way>[0];
   readonly #token: Token;
@@ -89,7 +89,7 @@ const onPostgres: Readonly<Record<string, Way>> = {
     }),
   'a function of a DataSource': ({ user: username, ...address }, { ask }) =>
     onDataSource({ type: 'postgres', ...address, username, password: async () => Promise.resolve(ask()) }),
-  'a function of the master of a DataSource': ({ user: username, ...address }, { ask }) =>
+  "a function of a DataSource's master": ({ user: username, ...address }, { ask }) =>
     onDataSource({
       type: 'postgres',
       replication: { master: { ...address, username, password: () => ask() }, slaves: [] },
@@ -110,7 +110,7 @@ const onMariaDb: Readonly<Record<string, Way>> = {
     new SqlVersionLockProvider({ mysql: new Settings(address, token), synchronize }),
   "a getter of the driver's own configuration": (address, { ask }) => {
     const { connectionConfig: mysql } = mysql2.createPool(address).config as unknown as { connectionConfig: object };
-    // The driver complains of these, which it has made by itself.
+    // The driver warns about these settings, although it created them itself.
     for (const name of ['maxPacketSize', 'clientFlags']) Reflect.deleteProperty(mysql, name);
     return new SqlVersionLockProvider({ mysql: Object.defineProperty(mysql, 'password', { get: ask }), synchronize });
   },
@@ -123,7 +123,7 @@ const onMariaDb: Readonly<Record<string, Way>> = {
     }),
   'a plugin that logs in': (address, { ask }) => {
     const authPlugins = {
-      // The server asks for it first, and then for the other one.
+      // The server requests this plugin first, and then the other one.
       client_ed25519: () => () => Buffer.alloc(64),
       mysql_native_password: (context: never) => mysql2.authPlugins.mysql_native_password({ password: ask() })(context),
     };
@@ -136,7 +136,7 @@ const onMariaDb: Readonly<Record<string, Way>> = {
         return ask();
       },
     }),
-  'a getter of the "extra" of a DataSource': ({ user: username, ...address }, { ask }) =>
+  'a getter in "extra" of a DataSource': ({ user: username, ...address }, { ask }) =>
     onDataSource({
       ...{ type: 'mysql', ...address, username },
       extra: {
@@ -152,12 +152,12 @@ const onDataSource = (options: DataSourceOptions): LockProvider =>
 
 type Query = (token: string) => Promise<unknown>;
 
-describe('a password that is rotated', () => {
+describe('a rotated password', () => {
   const processes = new LockProcesses();
   let tokens = 0;
   const nextToken = () => `token-${(tokens += 1)}`;
 
-  /** An application that has locked by the first token. */
+  /** Starts an application that has locked with the first token. */
   async function start(way: Way, { url }: SqlServer, rotate: Query) {
     const { hostname: host, port, pathname } = new URL(url);
     const token = new Token(nextToken());
@@ -179,10 +179,10 @@ describe('a password that is rotated', () => {
     expect(token.asked).toBeGreaterThan(0);
   }
 
-  /** Rotates the token at the server alone, ends all connections, and asks until the server is certainly right. */
+  /** Rotates the token on the server only, ends all connections, and retries until the refusal is final. */
   async function refusedAfter(way: Way, server: SqlServer, rotate: Query, end: () => Promise<unknown>): Promise<void> {
     const { token, locks } = await start(way, server, rotate);
-    // Its caller has the new one before the time is over: it waits as through an outage.
+    // The caller gets the new token before the retries end, so it waits as in an outage.
     const next = nextToken();
     await rotate(next);
     await end();
@@ -194,7 +194,7 @@ describe('a password that is rotated', () => {
     expect(String(first)).not.toContain('token-');
     const waiter = locks.withLock('k', () => 'done', { wait: '1m' });
     token.asked = 0;
-    await until(() => token.asked > 0, 'it is asked again');
+    await until(() => token.asked > 0, 'the token is requested again');
     token.text = next;
     expect(await waiter).toBe('done');
 
@@ -210,7 +210,7 @@ describe('a password that is rotated', () => {
     expect(await locks.withLock('k', () => 'done')).toBe('done');
   }
 
-  describe('is asked for at each connection to Postgres, by', () => {
+  describe('a password rotated on Postgres', () => {
     let server: SqlServer;
     let admin: pg.Client;
 
@@ -219,7 +219,7 @@ describe('a password that is rotated', () => {
       admin = new pg.Client(server.url);
       await admin.connect();
       await admin.query(`CREATE USER app; GRANT ALL ON SCHEMA public TO app`);
-      // The server of the tests trusts everybody, and asks nobody for a password.
+      // The tests' server trusts every client, and never requests a password.
       const { rows } = await admin.query<{ hba_file: string }>('SHOW hba_file');
       const rules = rows[0]?.hba_file ?? '';
       await writeFile(rules, `host all app 127.0.0.1/32 scram-sha-256\n${await readFile(rules, 'utf8')}`);
@@ -233,16 +233,18 @@ describe('a password that is rotated', () => {
     const rotate = (token: string) => admin.query(`ALTER USER app PASSWORD '${token}'`);
     const end = () => admin.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'`);
 
-    it.each(Object.entries(onPostgres))('%s', (_, way) => locksAfter(way, server, rotate, end));
+    it.each(Object.entries(onPostgres))('is read at each connection from %s', (_, way) =>
+      locksAfter(way, server, rotate, end),
+    );
 
     it(
-      'and is an outage for 10 s while it is refused, then a refusal, and accepted at any time',
+      'is an outage for 10 s while refused, then a refusal, and is accepted again at any time',
       () => refusedAfter(onPostgres['a getter']!, server, rotate, end),
       120_000,
     );
   });
 
-  describe('is asked for at each connection to MariaDB, by', () => {
+  describe('a password rotated on MariaDB', () => {
     let server: SqlServer;
     let admin: Connection;
 
@@ -262,12 +264,12 @@ describe('a password that is rotated', () => {
       admin.query(`ALTER USER app IDENTIFIED VIA ${other} mysql_native_password USING PASSWORD('${token}')`);
     const end = () => admin.query('KILL USER app');
 
-    it.each(Object.entries(onMariaDb))('%s', (name, way) =>
+    it.each(Object.entries(onMariaDb))('is read at each connection from %s', (name, way) =>
       locksAfter(way, server, rotateBeside(name.includes('plugin') ? `ed25519 USING PASSWORD('another') OR` : ''), end),
     );
 
     it(
-      'and is an outage for 10 s while it is refused, then a refusal, and accepted at any time',
+      'is an outage for 10 s while refused, then a refusal, and is accepted again at any time',
       () => refusedAfter(onMariaDb['a getter']!, server, rotateBeside(''), end),
       120_000,
     );

@@ -9,7 +9,7 @@ const kinds = [SqlVersionLockProvider, SqlRowLockProvider, SqlAdvisoryLockProvid
 // Every account may call the function that identifies a server, unless an operator revokes that.
 const accounts = ['postgres', 'plain'];
 
-/** No test waits for its end: a busy machine alone makes a server slow. */
+/** No test waits until this timeout. Load alone can make a server slow. */
 const commandTimeout = '1m';
 const TEST_TIMEOUT = 180_000;
 
@@ -17,7 +17,7 @@ const ONE_ADDRESS = process.platform === 'linux' ? undefined : 'only Linux has m
 
 const processes = new LockProcesses();
 
-/** A configuration whose connections reach these places in turn. */
+/** A configuration whose connections go to these addresses in turn. */
 const inTurn = (
   account: { user: string; database: string },
   places: readonly (readonly [host: string, port: number])[],
@@ -37,13 +37,13 @@ const inTurn = (
   };
 };
 
-describeUnless(ONE_ADDRESS)('a Postgres is known by itself, not by the address of a connection', () => {
+describeUnless(ONE_ADDRESS)('a Postgres is identified by itself, not by the address of a connection', () => {
   let server: SqlServer;
   let other: SqlServer;
 
   beforeAll(async () => {
     server = await startPostgres({ addresses: ['127.0.0.1', '127.0.0.2'] });
-    // A copy of the same folder, as all servers of a run are.
+    // A copy of the same data directory, like all servers of a test run.
     other = await startPostgres();
     for (const { url } of [server, other]) {
       const admin = new pg.Client(url);
@@ -57,7 +57,7 @@ describeUnless(ONE_ADDRESS)('a Postgres is known by itself, not by the address o
   afterAll(() => Promise.all([server.stop(), other.stop()]));
 
   describe.each(kinds)('%p', (Provider) => {
-    it.each(accounts)('with two addresses it is one server, for %s', async (user) => {
+    it.each(accounts)('counts as one server with two addresses, for %s', async (user) => {
       const postgres = inTurn({ user, database: user }, [
         ['127.0.0.1', server.port],
         ['127.0.0.2', server.port],
@@ -71,21 +71,24 @@ describeUnless(ONE_ADDRESS)('a Postgres is known by itself, not by the address o
       expect(failures).toEqual([]);
     });
 
-    it.each(accounts)('another one that was made from the same folder is another server, for %s', async (user) => {
-      const postgres = inTurn({ user, database: user }, [
-        ['127.0.0.1', server.port],
-        ['127.0.0.1', other.port],
-      ]);
-      const start = processes.start(new Provider({ postgres, synchronize: true, commandTimeout }));
-      await expect(start).rejects.toBeInstanceOf(LockUnavailableError);
-      await expect(start).rejects.toThrow(/two connections reached different servers/);
-    });
+    it.each(accounts)(
+      'counts as another server if it was created from the same data directory, for %s',
+      async (user) => {
+        const postgres = inTurn({ user, database: user }, [
+          ['127.0.0.1', server.port],
+          ['127.0.0.1', other.port],
+        ]);
+        const start = processes.start(new Provider({ postgres, synchronize: true, commandTimeout }));
+        await expect(start).rejects.toBeInstanceOf(LockUnavailableError);
+        await expect(start).rejects.toThrow(/two connections reached different servers/);
+      },
+    );
   });
 });
 
-describeUnless(ONE_ADDRESS)('a MySQL or MariaDB is known by itself', () => {
+describeUnless(ONE_ADDRESS)('a MySQL or MariaDB is identified by itself', () => {
   it(
-    'another one on the same machine and port, from a copy of the same folder, is another server',
+    'a server on the same machine and port, from a copy of the same data directory, is another server',
     async () => {
       const first = await startMySqlOrMariaDb();
       const second = await startMySqlOrMariaDb({ place: { address: '127.0.0.2', port: first.port } });

@@ -15,7 +15,7 @@ import { contextFor } from '../backend-context.js';
 
 const context = new AsyncLocalStorage<string>();
 
-/** A session whose statements the test answers, and the contexts in which they were sent. */
+/** A session whose statements the test answers, with the async contexts in which they were sent. */
 function scripted() {
   const clock = new FakeClock();
   const sent: (readonly [sql: string, context: string | undefined])[] = [];
@@ -45,7 +45,7 @@ function scripted() {
 }
 
 describe('a session', () => {
-  it('sends a statement that has waited for its turn in the context of its caller', async () => {
+  it("sends a queued statement in its caller's async context", async () => {
     const { session, sent, answer } = scripted();
     const [first, second] = ['first', 'second'].map((name) => context.run(name, () => session.run(name)));
     const third = session.run('third');
@@ -58,7 +58,7 @@ describe('a session', () => {
     ]);
   });
 
-  it('sends nothing behind a silent statement before that is answered, and gives its late answer to who asks', async () => {
+  it('sends nothing behind a silent statement until its reply arrives, and passes the late reply to the caller', async () => {
     const { clock, session, texts, silences, answer } = scripted();
     const silent = session.run('silent').catch((error: unknown) => error);
     await clock.advance(1_000);
@@ -78,7 +78,7 @@ describe('a session', () => {
     expect(session.inFlight).toBe(0);
   });
 
-  it('is not renewed behind a statement that is not answered for a third of its guard', async () => {
+  it('is not renewed behind a statement without a reply for a third of the guard', async () => {
     const { clock, session } = scripted();
     session.run('long').catch(() => undefined);
     await clock.advance(10_000);
@@ -87,7 +87,7 @@ describe('a session', () => {
     expect(await session.renew()).toBe('unknown');
   });
 
-  it('is not used again while a statement is in flight that its user has not awaited', async () => {
+  it('is not reused while a statement that its user did not await is in flight', async () => {
     const { session, answer } = scripted();
     const uses: boolean[] = [];
     const use = (statement: string) => {
@@ -103,7 +103,7 @@ describe('a session', () => {
     expect(uses).toEqual([true, false]);
   });
 
-  it('refuses each statement that waits in a transaction that has ended, whatever its listener does', async () => {
+  it('refuses each statement queued in a transaction that has ended, even if its listener throws', async () => {
     const { session, connection, texts, answer } = scripted();
     const begun = session.beginWith('begin', 'row');
     await answer([{ read_only: false }]);
@@ -125,7 +125,7 @@ describe('a session', () => {
   });
 });
 
-/** A session whose statements are answered by hand: the server would give it whatever it has already. */
+/** A session whose statements the test answers, since a server would grant the session whatever it already has. */
 function scriptedHolding() {
   const answers: ((done: boolean) => void)[] = [];
   const ask = () => new Promise<unknown>((resolve) => answers.push((done) => resolve([{ done }])));
@@ -146,7 +146,7 @@ function scriptedHolding() {
   return { holding, next, answers, session, ends };
 }
 
-/** Attempts for one key, by their ids, whose tokens are these answers. */
+/** Attempts for one key, by their ids, with these replies for their tokens. */
 function attemptsOn(holding: HoldingSessions, nextTokens: () => Promise<bigint> | undefined) {
   const settings = { sessionGuard: 30_000, fencing: true, family: postgres };
   const database = { settings, scope: '', holding, table: { nextTokens } } as unknown as AdvisoryDatabase;
@@ -157,8 +157,8 @@ function attemptsOn(holding: HoldingSessions, nextTokens: () => Promise<bigint> 
   };
 }
 
-describe('the locks on one session', () => {
-  it('keep a writer out while a reader asks to join one that leaves', async () => {
+describe('locks on one session', () => {
+  it('keep a writer out while a reader joins as another leaves', async () => {
     const { holding, next, answers } = scriptedHolding();
     const first = holding.tryLock('name', 'shared');
     await next();
@@ -178,7 +178,7 @@ describe('the locks on one session', () => {
     expect([await last, await writer]).toEqual([true, true]);
   });
 
-  it('a lock that could not be freed ends the session with its last user', async () => {
+  it('a lock that could not be released ends the session with its last user', async () => {
     const { holding, next, session, ends } = scriptedHolding();
     const [one, other] = [{ onSessionLost: () => undefined }, { onSessionLost: () => undefined }];
     for (const user of [one, other]) holding.enter(user);
@@ -193,7 +193,7 @@ describe('the locks on one session', () => {
     expect(ends).toEqual(['destroyed']);
   });
 
-  it('is kept by an attempt that asks again while the lock is freed whose token came too late', async () => {
+  it('keep the session for an attempt that retries while its lock is released because the token arrived too late', async () => {
     const { session, next, ends } = scriptedHolding();
     const tokens = [Promise.reject(new SilentServerError('late')), Promise.resolve(5n)];
     const holding = new HoldingSessions({ take: async () => session as unknown as Session }, postgres.advisory, 2);
@@ -202,7 +202,7 @@ describe('the locks on one session', () => {
     await next();
     await expect(late).rejects.toThrow('late');
     const again = attempt.acquire();
-    // The unlock, and then the second lock.
+    // The unlock, then the second lock.
     await next();
     await next();
     expect(await again).toMatchObject({ fencingToken: 5n });
@@ -213,7 +213,7 @@ describe('the locks on one session', () => {
     expect(ends).toEqual(['given back']);
   });
 
-  it('is opened one time for all its callers, who share a failure unless it is that of an impatient one', async () => {
+  it('open the session one time for all callers, who share a failure unless it comes from a caller with a short wait', async () => {
     const { session } = scriptedHolding();
     const refused = new Error('connect ECONNREFUSED');
     const impatient = new LockCapacityError('in use', { key: 'k', provider: 'p' });
@@ -237,7 +237,7 @@ describe('the locks on one session', () => {
     expect(openings).toBe(3);
   });
 
-  it('is not busy for its process while the server is silent about an attempt that may have it', async () => {
+  it('are not busy for their own process while the server is silent about an attempt that may hold the lock', async () => {
     const [silent, other] = [scriptedHolding(), scriptedHolding()];
     const sessions = [silent.session];
     const take = async () => (sessions.shift() ?? other.session) as unknown as Session;
@@ -257,7 +257,7 @@ describe('the locks on one session', () => {
     expect(await third).toBe('busy');
   });
 
-  it('frees a lock whose unlock was cancelled, and is used again', async () => {
+  it('release a lock whose unlock was cancelled, and reuse the session', async () => {
     const { holding, next, session } = scriptedHolding();
     const locked = holding.tryLock('name', 'exclusive');
     await next();
@@ -274,7 +274,7 @@ describe('the locks on one session', () => {
     expect(holding.mayHaveLock).toBe(false);
   });
 
-  it('asks for many locks in one statement while another is in flight, and tells their callers apart', async () => {
+  it('request many locks in one statement while another is in flight, and give each caller its own result', async () => {
     const asked: unknown[] = [];
     const answers: ((rows: object[]) => void)[] = [];
     const run = (_: string, values: readonly unknown[]) => {
@@ -294,7 +294,7 @@ describe('the locks on one session', () => {
     expect(asked).toEqual([['1'], [['2', '3']]]);
   });
 
-  it('a lock is asked for again when its release has been executed, so that another process may get it between', async () => {
+  it('request a lock again only after its release has executed, so that another process may get it in between', async () => {
     const { holding, next, answers } = scriptedHolding();
     const first = holding.tryLock('name', 'exclusive');
     await next();
@@ -308,7 +308,7 @@ describe('the locks on one session', () => {
     expect(await again).toBe(true);
   });
 
-  it('is not taken from a caller that asked for it after one whose statement was first late and then cancelled', async () => {
+  it('keep the lock of a caller that requested it after a statement that was first late and then cancelled', async () => {
     const { holding, session } = scriptedHolding();
     const statements: { sql: string; settle: (error?: Error) => void }[] = [];
     const run = (sql: string) =>
@@ -328,11 +328,11 @@ describe('the locks on one session', () => {
     expect(await second).toBe(true);
     await settled();
     expect(statements.filter(({ sql }) => sql.includes('unlock'))).toEqual([]);
-    // What the first statement has taken, if anything, ends with the session.
+    // What the first statement has locked, if anything, ends with the session.
     expect(holding.mayHaveLock).toBe(true);
   });
 
-  it('after a statement about several locks failed, it is not known which of them it has, and the session is not used again', async () => {
+  it('discard the session if a statement for several locks failed, since it is unknown which of them it holds', async () => {
     const { holding, session } = scriptedHolding();
     session.run = () => Promise.reject(new Error('out of shared memory'));
     const asked = ['1', '2'].map((name) => holding.tryLock(name, 'exclusive'));

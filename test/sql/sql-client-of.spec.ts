@@ -16,7 +16,7 @@ import { type SqlServer, startMySqlOrMariaDb } from '../servers/sql-server.mjs';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 
-/** Adds `amount` to the balance of account 1 on the connection of a lock, and returns what it was. */
+/** Adds `amount` to the balance of account 1 on the connection of a lock, and returns the previous balance. */
 type Deposit = (connection: never, amount: number) => Promise<number>;
 
 interface Tables {
@@ -97,7 +97,7 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
     locks = await processes.start(await backend.rows());
   });
 
-  it.each(deposits)('%s writes in the transaction of the lock', async (_, deposit) => {
+  it.each(deposits)("%s writes in the lock's transaction", async (_, deposit) => {
     await locks.withLock('account:1', async (lock) => {
       expect(await deposit(clientOf(lock), 5)).toBe(10);
       expect(await balance()).toBe(10);
@@ -112,23 +112,20 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
     expect(await balance()).toBe(15);
   });
 
-  it.each(deposits)(
-    '%s writes nothing when the lock is lost, and its statements fail from then on',
-    async (_, deposit) => {
-      const task = locks.withLock('account:1', async (lock) => {
-        const client = clientOf(lock);
-        await deposit(client, 5);
-        await backend.revoke('test', 'account:1');
-        while (lock.isHeld()) await new Promise((resolve) => setImmediate(resolve));
-        await expect(deposit(client, 5)).rejects.toThrow();
-        expect(() => sqlClientOf(lock)).toThrow(LockLostError);
-      });
-      await expect(task).rejects.toBeInstanceOf(LockLostError);
-      expect(await balance()).toBe(10);
-    },
-  );
+  it.each(deposits)('%s writes nothing if the lock is lost, and its later statements fail', async (_, deposit) => {
+    const task = locks.withLock('account:1', async (lock) => {
+      const client = clientOf(lock);
+      await deposit(client, 5);
+      await backend.revoke('test', 'account:1');
+      while (lock.isHeld()) await new Promise((resolve) => setImmediate(resolve));
+      await expect(deposit(client, 5)).rejects.toThrow();
+      expect(() => sqlClientOf(lock)).toThrow(LockLostError);
+    });
+    await expect(task).rejects.toBeInstanceOf(LockLostError);
+    expect(await balance()).toBe(10);
+  });
 
-  it.each(deposits)('%s fails after the end of the task', async (_, deposit) => {
+  it.each(deposits)('%s fails after the task has ended', async (_, deposit) => {
     const client = await locks.withLock('account:1', async (lock) => {
       await deposit(clientOf(lock), 5);
       return { late: clientOf(lock) };
@@ -138,7 +135,7 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
   });
 
   if (type === 'postgres') {
-    it('a statement of Knex that gets no answer does not keep the lock valid', async () => {
+    it('a Knex statement without a reply does not keep the lock valid', async () => {
       const provider = await backend.rows({ sessionGuard: '6s', commandTimeout: '500ms' });
       const lock = await (await processes.start(provider)).acquire('account:1');
       const send = (sql: string) => knex({ client: 'pg' }).raw<QueryResult>(sql).connection(sqlClientOf<object>(lock));
@@ -153,7 +150,7 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
       expect(await unanswered).toBeInstanceOf(Error);
     });
 
-    it('a callback in the configuration of a statement gets the answer, or the error of one that is not sent', async () => {
+    it("a callback in a statement's configuration gets the reply, or the error if the statement is not sent", async () => {
       const lock = await locks.acquire('account:1');
       const { query } = sqlClientOf<{ query(config: object): void }>(lock);
       const answers = () =>
@@ -166,7 +163,7 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
     });
   }
 
-  it('sends statements one after the other, as often as a task forgets to await them', async () => {
+  it('sends statements one after another, however many a task forgets to await', async () => {
     await locks.withLock('account:1', async (lock) => {
       await Promise.all(Array.from({ length: 20 }, () => plain(clientOf(lock), 0)));
       await plain(clientOf(lock), 1);
@@ -181,7 +178,7 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
       : sqlClientOf<PoolClient>(lock).query(new QueryStream(sql, [], { batchSize: 10 }));
   const NUMBERED = NUMBERS[type](1_000);
 
-  it('refuses a stream of rows, with the reason, and goes on', async () => {
+  it('rejects a row stream with the reason, and keeps working', async () => {
     await locks.withLock('account:1', async (lock) => {
       expect(() => open(lock, NUMBERED)).toThrow(/cannot be streamed in a lock's transaction/);
       await plain(clientOf(lock), 5);
@@ -191,7 +188,7 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
     expect(await balance()).toBe(16);
   });
 
-  it('has what the application sets on its own connections, and our isolation after it', async () => {
+  it("applies the application's connection settings, then our isolation level", async () => {
     const isPostgres = type === 'postgres';
     const provider = await backend.rows({
       connectionInitSql: isPostgres
@@ -219,14 +216,14 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
     return [(rows as { zone: string }[])[0]!.zone, (found as { Value: string }[])[0]!.Value];
   }
 
-  it('a statement of connectionInitSql that the server refuses fails the boot', async () => {
+  it('a connectionInitSql statement that the server rejects fails the boot', async () => {
     const provider = await backend.rows({ connectionInitSql: ['SET nothing_like_it = 1 AND'] });
     const start = processes.start(provider);
     await expect(start).rejects.toBeInstanceOf(LockConfigError);
     await expect(start).rejects.toThrow(/rejected "SET nothing_like_it = 1 AND" from connectionInitSql/);
   });
 
-  it('a first statement that is never answered is one error, and none that nobody handles', async () => {
+  it('a first statement without a reply causes one error and no unhandled rejection', async () => {
     const unhandled: unknown[] = [];
     const note = (error: unknown) => unhandled.push(error);
     process.on('unhandledRejection', note);
@@ -244,7 +241,7 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
     expect(await balance()).toBe(10);
   });
 
-  it('has no EntityManager, and says whose lock has no transaction', async () => {
+  it('has no EntityManager, and throws for a lock without a transaction', async () => {
     await using lock = await locks.acquire('account:1');
     expect(() => entityManagerOf(lock)).toThrow(/is not a TypeOrmRowLockProvider. Use sqlClientOf/);
     const leases = await processes.start(await backend.leases());
@@ -300,7 +297,7 @@ describe('a fenced write', () => {
     },
   };
 
-  it.each(Object.entries(writes))('%s refuses a late write with mysql2, and no other', async (_, write) => {
+  it.each(Object.entries(writes))('%s rejects only a late write with mysql2', async (_, write) => {
     const late = await locks.acquire('account:1');
     await locks.admin.forceRelease('account:1');
     const next = await locks.acquire('account:1');

@@ -15,15 +15,18 @@ import type { LockManager } from '../../lib/core/lock-manager.js';
 import { createTableSql } from '../../lib/providers/sql/table/lock-schema.js';
 import { type SqlServer, startPostgres } from '../servers/sql-server.mjs';
 
-/** How many commands of a client begin in these bytes, which are whole messages: a client sends one when the last was answered. */
+/**
+ * Counts the client commands that begin in these bytes. They are whole messages, because a client waits for each reply
+ * before it sends the next command.
+ */
 const commandsIn = {
-  // Packets of a length, a number and a content; a command begins with number 0.
+  // A packet has a length, a number and a content. A command begins with number 0.
   mariadb(data: Buffer): number {
     let commands = 0;
     for (let at = 0; at + 4 <= data.length; at += 4 + data.readUIntLE(at, 3)) if (data[at + 3] === 0) commands += 1;
     return commands;
   },
-  // Messages of a type and a length. A simple query is one message, a prepared one ends with Sync.
+  // A message has a type and a length. A simple query is one message. A prepared query ends with Sync.
   postgres(data: Buffer): number {
     let commands = 0;
     for (let at = 0; at + 5 <= data.length; at += 1 + data.readUInt32BE(at + 1)) {
@@ -33,7 +36,7 @@ const commandsIn = {
   },
 };
 
-/** A wire to a server on which the commands of the clients are counted, from `fewest` on. */
+/** A proxy to a server that counts the commands of the clients while `fewest` runs. */
 class CountingWire {
   #commands: number | undefined;
   readonly #sockets = new Set<Socket>();
@@ -70,7 +73,9 @@ class CountingWire {
     return (this.listener.address() as AddressInfo).port;
   }
 
-  /** The fewest commands of three rounds: what a provider does at its start, or in the background, only adds to one. */
+  /**
+   * Returns the lowest count of three rounds, because a provider's startup and background work only adds to one round.
+   */
   async fewest(work: () => Promise<void>): Promise<number> {
     let fewest = Infinity;
     for (let round = 0; round < 3; round += 1) {
@@ -91,7 +96,7 @@ type Options = SqlVersionLockProviderOptions;
 const KINDS: readonly [kind: string, statements: number, of: (options: Options) => LockProvider][] = [
   ['row', 2, (options) => new SqlRowLockProvider(options)],
   ['advisory', 2, (options) => new SqlAdvisoryLockProvider(options)],
-  // Looks at the row, claims it and frees it.
+  // Reads the row, claims it and releases it.
   ['version', 3, (options) => new SqlVersionLockProvider(options)],
 ];
 
@@ -111,7 +116,7 @@ describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', 
     return { url: url.toString(), synchronize: true, commandTimeout: '10s' };
   };
 
-  it('a record costs one to be read, and one to be replaced', async () => {
+  it('a record costs one statement to read and one to replace', async () => {
     const provider = new SqlVersionLockProvider(options()).createBackend(contextFor());
     await provider.connect();
     const records = provider.records!;
@@ -129,7 +134,7 @@ describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', 
     }
   });
 
-  it.each(KINDS)('a %s lock that is free costs %i', async (_, statements, providerOf) => {
+  it.each(KINDS)('a free %s lock costs %i statements', async (_, statements, providerOf) => {
     const provider = providerOf(options());
     const locks = await processes.start(provider);
     const lease = provider instanceof SqlVersionLockProvider ? '10m' : undefined;
@@ -141,7 +146,7 @@ describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', 
     expect(await wire.fewest(cycles)).toBe(20 * statements);
   });
 
-  it('20 free keys of a version lock cost one look, a claim each and one release', async () => {
+  it('20 free keys of a version lock cost one read, one claim each and one release', async () => {
     const locks = await processes.start(new SqlVersionLockProvider(options()));
     const keys = Array.from({ length: 20 }, (_, index) => `stock:${String(index).padStart(2, '0')}`);
     const cycle = () => locks.withLock(keys, () => undefined, { lease: '10m' });
@@ -150,10 +155,10 @@ describe.each(['mariadb', 'postgres'] as const)('statements on the wire to %s', 
   });
 });
 
-/** With the driver's own record of the statements that its server knows. */
+/** With the driver's own record of the statements that its server has prepared. */
 type Client = pg.Client & { readonly connection: { parsedStatements: Record<string, string> } };
 
-describe('a prepared statement of Postgres that does not fit any more', () => {
+describe('a prepared Postgres statement that no longer fits', () => {
   const processes = new LockProcesses();
   const clients: Client[] = [];
   let server: SqlServer;
@@ -170,7 +175,7 @@ describe('a prepared statement of Postgres that does not fit any more', () => {
     };
     jest.spyOn(pg.Client.prototype, 'connect').mockImplementation(connectAndKeep);
   }, 60_000);
-  // The purge of a start opens a session that may end at any moment, so another process is to be at it.
+  // The purge at startup opens a session that may end at any moment, so the test pretends that another process purges.
   beforeEach(async () => {
     await admin.query(createTableSql('postgres', 'distributed_lock'));
     await admin.query(
@@ -194,7 +199,7 @@ describe('a prepared statement of Postgres that does not fit any more', () => {
     ['advisory', () => new SqlAdvisoryLockProvider(options())],
   ];
 
-  /** No attempt waits, and each is granted. Resolves to the failures that were repeated. */
+  /** No attempt waits, and each is granted. Resolves to the retried failures. */
   async function useAll(locks: LockManager): Promise<unknown[]> {
     const failures: unknown[] = [];
     const note = (event: unknown) => failures.push(event);
@@ -215,9 +220,9 @@ describe('a prepared statement of Postgres that does not fit any more', () => {
   const CHANGES: readonly [change: string, make: () => Promise<unknown>][] = [
     ['columns get other types', () => admin.query(ALTER)],
     ['a column is added', () => admin.query('ALTER TABLE distributed_lock ADD COLUMN note text')],
-    ['the table is made again', () => admin.query('ALTER TABLE distributed_lock RENAME TO old; ' + COPY)],
-    ['the server forgets all', () => onAll((client) => client.query('DEALLOCATE ALL'))],
-    ['others have its name', () => onAll((client) => (client.connection.parsedStatements = {}))],
+    ['the table is recreated', () => admin.query('ALTER TABLE distributed_lock RENAME TO old; ' + COPY)],
+    ['the server drops all prepared statements', () => onAll((client) => client.query('DEALLOCATE ALL'))],
+    ['other statements have its name', () => onAll((client) => (client.connection.parsedStatements = {}))],
   ];
   const ALTER =
     'ALTER TABLE distributed_lock ALTER COLUMN holder TYPE varchar(64), ALTER COLUMN token TYPE numeric, ' +
@@ -226,13 +231,13 @@ describe('a prepared statement of Postgres that does not fit any more', () => {
     'CREATE TABLE distributed_lock (LIKE old INCLUDING ALL); INSERT INTO distributed_lock SELECT * FROM old; DROP TABLE old';
   const onAll = (work: (client: Client) => unknown) => Promise.all(clients.map(work));
 
-  describe.each(CHANGES)('because %s', (change, make) => {
+  describe.each(CHANGES)('when %s', (change, make) => {
     it.each(kinds)('fails no %s lock', async (kind, provider) => {
       const locks = await processes.start(provider());
       await useAll(locks);
-      // A session whose statements are gone may have lost its locks, and ends.
-      const isReset = change === 'the server forgets all' && kind !== 'version';
-      // A row lock that is held keeps the table as it is.
+      // A session whose statements are gone may have lost its locks, so it ends.
+      const isReset = change === 'the server drops all prepared statements' && kind !== 'version';
+      // A held row lock keeps the table from changing.
       const mayHold = kind !== 'row' && !isReset;
       const held = mayHold ? await locks.acquire('held') : undefined;
       await make();
@@ -243,7 +248,7 @@ describe('a prepared statement of Postgres that does not fit any more', () => {
     });
   });
 
-  it('and whose session was reset, ends that session: its advisory locks are gone', async () => {
+  it('ends a session that was reset, and its advisory locks with it', async () => {
     const [locks, others] = [await processes.start(kinds[2]![1]()), await processes.start(kinds[2]![1]())];
     const held = await locks.acquire('held');
     await onAll((client) => client.query('DISCARD ALL'));

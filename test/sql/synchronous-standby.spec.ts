@@ -9,17 +9,19 @@ import { TIMEOUT, until } from '../until.js';
 import { LockProcesses } from '../typeorm/sql-backend.js';
 
 const KEY = 'order:7';
-// A statement that waits for the standby is given up after this time, so that the key is asked for again.
+// A statement that waits for the standby is abandoned after this time, so that the key is requested again.
 const IMPATIENT = { commandTimeout: '1s' };
 
-/** While the standby is away, each COMMIT of the primary hangs, and what it wrote becomes visible when its connection is ended. */
-describe('a synchronous standby of Postgres', () => {
+/**
+ * While the standby is away, each COMMIT on the primary hangs, and its writes become visible when the connection ends.
+ */
+describe('a synchronous Postgres standby', () => {
   const processes = new LockProcesses();
   let primary: SqlServer;
   let standby: PostgresStandby;
   /** Between the standby and the primary. */
   let link: TcpProxy;
-  /** The address of the writer. */
+  /** The writer's address. */
   let address: TcpProxy;
 
   beforeEach(async () => {
@@ -46,7 +48,7 @@ describe('a synchronous standby of Postgres', () => {
   async function holdersAt({ url }: SqlServer): Promise<unknown[]> {
     const admin = new pg.Client(url);
     await admin.connect();
-    // A place that was freed ends at 0.
+    // A released hold ends at 0.
     const { rows } = await admin.query<{ holder: unknown; holders: unknown }>(
       `SELECT holder, holders FROM distributed_lock WHERE name = $1 AND (holder IS NOT NULL OR holders ~ '=[1-9]')`,
       [entryNameOf('test', 'lease', KEY)],
@@ -57,9 +59,9 @@ describe('a synchronous standby of Postgres', () => {
 
   describe.each([
     ['a lock', {}],
-    ['a place in a limit', { limit: 1 }],
+    ['a limited lock', { limit: 1 }],
   ])('%s in the table', (_, terms) => {
-    it('is not granted by a row that the standby does not have', async () => {
+    it("is not granted by a row that the standby doesn't have", async () => {
       const locks = await start(SqlVersionLockProvider, IMPATIENT);
       await (await locks.acquire(KEY, terms)).release();
       link.refuse();
@@ -89,7 +91,7 @@ describe('a synchronous standby of Postgres', () => {
     ['row', SqlRowLockProvider, { fencing: true }],
     ['advisory', SqlAdvisoryLockProvider, { fencing: true }],
   ])(
-    'that is away is an outage for a %s lock, and never busy',
+    'causes an outage for a %s lock while it is away, and never reports busy',
     async (_, Provider, options) => {
       const locks = await start(Provider as typeof SqlVersionLockProvider, { ...IMPATIENT, ...options });
       await (await locks.acquire('first')).release();

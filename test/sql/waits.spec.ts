@@ -21,7 +21,7 @@ const SESSIONS = {
   postgres: `SELECT count(*) AS n FROM pg_stat_activity WHERE backend_type = 'client backend'`,
 };
 
-/** To the server, each manager is a process of its own. */
+/** Each manager is a separate process to the server. */
 class Fleet {
   readonly #started: LockManager[] = [];
 
@@ -55,7 +55,7 @@ async function standInLine(
   return waiter;
 }
 
-describe.each<SqlType>(['postgres', 'mariadb'])('those who wait on %s', (type) => {
+describe.each<SqlType>(['postgres', 'mariadb'])('waiters on %s', (type) => {
   let backend: SqlBackend;
   let library: CompiledLibrary;
   const fleet = new Fleet(() => backend.server.url);
@@ -77,7 +77,7 @@ describe.each<SqlType>(['postgres', 'mariadb'])('those who wait on %s', (type) =
   const sessions = async () => Number((await backend.admin.query<{ n: unknown }[]>(SESSIONS[type]))[0]!.n);
 
   it.each(KINDS)(
-    'are gone from the server soon after they were killed: %p',
+    'leave the server soon after their processes are killed: %p',
     async (Provider) => {
       const held = await (await fleet.start(Provider)).acquire('killed');
       const before = await sessions();
@@ -87,16 +87,16 @@ describe.each<SqlType>(['postgres', 'mariadb'])('those who wait on %s', (type) =
       await Promise.all(children.map((child) => once(child, 'message')));
       expect(await sessions()).toBeGreaterThanOrEqual(before + children.length);
       for (const child of children) child.kill('SIGKILL');
-      await until(async () => (await sessions()) <= before, 'no session of theirs is left', 30_000);
+      await until(async () => (await sessions()) <= before, 'none of their sessions is left', 30_000);
       expect(held.isHeld()).toBe(true);
       await held.release();
     },
     90_000,
   );
 
-  // The guard is that of each of them, one after the other, if the server grants the lock to those that do not answer.
+  // If the server grants the lock to waiters that don't respond, their guards add up.
   it.each(KINDS)(
-    'keep a key from others for much less than their guards when they are cut off, and have their guards again when they hold it: %p',
+    'block a key for much less than their guards when they are cut off, and get their full guards once they hold it: %p',
     async (Provider) => {
       const first = await (await fleet.start(Provider)).acquire('guard');
       // With a heartbeat every 20 s.
@@ -116,11 +116,14 @@ describe.each<SqlType>(['postgres', 'mariadb'])('those who wait on %s', (type) =
       const before = await sessions();
       for (const wire of wires) wire.freeze();
       await held.release();
-      await until(() => healthy.hasLock, 'the one that is not cut off has it', 40_000);
+      await until(() => healthy.hasLock, 'the waiter that is not cut off holds the lock', 40_000);
       await (await healthy.lock).release();
 
-      // The server frees a lock that was waited for and is not confirmed after 3 s, which it measures itself.
-      await until(async () => (await sessions()) < before, 'the server has ended the session of one that is cut off');
+      // The server itself measures that a waiter doesn't confirm its grant within 3 s, and frees the lock.
+      await until(
+        async () => (await sessions()) < before,
+        'the server has ended the session of a waiter that was cut off',
+      );
       expect(confirmed.isHeld()).toBe(true);
       expect(await others.tryAcquire('guard')).toBeNull();
       expect(await confirmed.release()).toBe('released');
@@ -128,14 +131,14 @@ describe.each<SqlType>(['postgres', 'mariadb'])('those who wait on %s', (type) =
     90_000,
   );
 
-  it('go on when an operator cancels their statement, and nobody is left with the lock if that was in the moment of the grant', async () => {
+  it('keep waiting if an operator cancels their statement, and leak no lock if that happens during the grant', async () => {
     for (const Provider of KINDS) {
       const [first, second, third] = await Promise.all([1, 2, 3].map(() => fleet.start(Provider)));
       for (let round = 0; round < 30; round += 1) {
         const key = `cancelled:${round}`;
         const held = await first!.acquire(key);
         const waiter = await standInLine(second!, key);
-        // The cancel arrives before, in, or after the moment of the grant.
+        // The cancel arrives before, during or after the grant.
         await Promise.all([held.release(), backend.interruptWaiters(), backend.interruptWaiters()]);
         await (await waiter.lock).release();
         const lock = await third!.tryAcquire(key);
@@ -146,7 +149,7 @@ describe.each<SqlType>(['postgres', 'mariadb'])('those who wait on %s', (type) =
   }, 90_000);
 });
 
-describe('those who wait on Postgres', () => {
+describe('waiters on Postgres', () => {
   let backend: SqlBackend;
   const fleet = new Fleet(() => backend.server.url);
 
@@ -158,12 +161,12 @@ describe('those who wait on Postgres', () => {
   afterAll(() => backend.stop());
 
   it.each(KINDS)(
-    'do not stand in the way of CREATE INDEX CONCURRENTLY, nor write to the log of the server: %p',
+    "do not block CREATE INDEX CONCURRENTLY or write to the server's log: %p",
     async (Provider) => {
       const held = await (await fleet.start(Provider)).acquire('migration');
       const waiter = await standInLine(await fleet.start(Provider), 'migration');
       const log = backend.server.output;
-      // Some slices of the wait.
+      // Several slices of the wait.
       await sleep(500);
       await backend.admin.query('CREATE INDEX CONCURRENTLY IF NOT EXISTS city_name ON city (name)');
       await backend.admin.query('DROP INDEX CONCURRENTLY city_name');
@@ -175,7 +178,7 @@ describe('those who wait on Postgres', () => {
     60_000,
   );
 
-  it('send one text for all keys, since pg_stat_statements counts each by itself', () => {
+  it('send the same SQL for all keys, since pg_stat_statements counts each distinct text separately', () => {
     const limits = { guard: 1_000, lockWait: 100 };
     const blocks = ['1', '2'].map((name) => {
       const [sql] = postgres.advisory.awaitLock(name, 'exclusive', limits, { catchesErrors: true } as ServerFacts);
@@ -185,14 +188,14 @@ describe('those who wait on Postgres', () => {
     expect(blocks[0]).toEqual(blocks[1]);
   });
 
-  it('have the row of a process that is killed while its statement runs', async () => {
+  it('get the row of a process that is killed while its statement runs', async () => {
     const library = await compileLibrary();
     const locks = await fleet.start(SqlRowLockProvider);
     const child = fork(PROCESS, [library.folder, 'SqlRowLockProvider', backend.server.url, 'work', 'works']);
     await once(child, 'message');
     const waiter = await standInLine(locks, 'work');
     child.kill('SIGKILL');
-    await until(() => waiter.hasLock, 'the server has noticed it', 40_000);
+    await until(() => waiter.hasLock, 'the server has noticed the kill', 40_000);
     await library.remove();
   }, 60_000);
 
@@ -210,7 +213,7 @@ describe('those who wait on Postgres', () => {
       ];
       const held = await first.acquire('plain');
       const waiter = await standInLine(second, 'plain');
-      // For longer than a slice of the wait.
+      // Longer than a slice of the wait.
       await sleep(300);
       expect(waiter.hasLock).toBe(false);
       await held.release();
@@ -224,7 +227,7 @@ describe('those who wait on Postgres', () => {
   });
 
   it.each(KINDS)(
-    'leave no session behind PgBouncer when their wait is over: %p',
+    'leave no session behind PgBouncer when their wait ends: %p',
     async (Provider) => {
       const pooler = await startPgBouncer(backend.server.port, 'session');
       try {
@@ -234,7 +237,7 @@ describe('those who wait on Postgres', () => {
         for (let round = 0; round < 5; round += 1) expect(await locks.tryAcquire('pooled', { wait: 100 })).toBeNull();
         const waiting = `SELECT count(*) AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock'`;
         const count = async () => Number((await backend.admin.query<{ n: unknown }[]>(waiting))[0]!.n);
-        await until(async () => (await count()) === 0, 'nobody waits at the server', 30_000);
+        await until(async () => (await count()) === 0, 'no session waits on the server', 30_000);
         expect(held.isHeld()).toBe(true);
         await fleet.stop();
       } finally {

@@ -59,7 +59,7 @@ export const PROVIDERS = [
     to: 'pieces.filter(({ hold, hasEnded }) => hold.token < token && !hasEnded);',
     breaks: 'a limited hold whose lease has ended makes room for one that was reserved behind it',
     killedBy: 'test/typeorm/version-request.spec.ts',
-    test: 'a limited holder whose lease has ended takes its share until it is freed',
+    test: 'a limited holder whose lease has ended takes its share until it is released',
   },
   {
     id: 'limit-of-newest-only',

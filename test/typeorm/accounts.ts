@@ -5,13 +5,16 @@ export interface Account {
   id: number;
   balance: number;
 }
-/** The table of the accounts as an entity of the application. */
+/** The accounts table as an application's entity. */
 export const Account = new EntitySchema<Account>({
   name: 'account',
   columns: { id: { type: Number, primary: true }, balance: { type: Number } },
 });
 
-/** A database with two accounts, without a balance, for all cases of a `describe`. The processes of a case end with it. */
+/**
+ * A database with two accounts with a balance of 0, shared by the tests of a `describe`. The processes of a test end
+ * with it.
+ */
 export class AccountsRig {
   readonly processes = new LockProcesses();
   backend!: SqlBackend;
@@ -19,8 +22,8 @@ export class AccountsRig {
   source!: DataSource;
 
   /**
-   * @param setUp statements before all cases
-   * @param cleanUp statements after each case
+   * @param setUp Statements to run before all tests.
+   * @param cleanUp Statements to run after each test.
    */
   constructor(type: SqlType, setUp: readonly string[] = [], cleanUp: readonly string[] = []) {
     beforeAll(async () => {
@@ -46,7 +49,7 @@ export class AccountsRig {
   }
 }
 
-/** The error of `work`; undefined if it succeeds. */
+/** Returns the error of `work`, or undefined if it succeeds. */
 export function errorOf(work: Promise<unknown>): Promise<unknown> {
   return work.then(
     () => undefined,

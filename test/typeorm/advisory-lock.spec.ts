@@ -41,13 +41,13 @@ describe.each(databases)('advisory locks on %s', (type) => {
     const child = fork(path, [library.folder, JSON.stringify(options), key, sessionGuard], { execArgv: [] });
     workers.push(child);
     const ended = once(child, 'exit').then(() => {
-      throw new Error('The worker has ended before it held.');
+      throw new Error('The worker exited before it acquired the lock.');
     });
     const [{ token }] = (await Promise.race([once(child, 'message'), ended])) as [{ token: string }];
     return { child, token: BigInt(token) };
   }
 
-  it('fifty locks cost one connection, and all of them are lost with it and no other', async () => {
+  it('fifty locks use one connection, and losing it loses all of them and no other lock', async () => {
     const [ann, bob] = [await process(), await process()];
     const held: Lock[] = [];
     for (let index = 0; index < 50; index += 1) held.push(await ann.acquire(`key:${index}`));
@@ -57,24 +57,24 @@ describe.each(databases)('advisory locks on %s', (type) => {
     const waiting = bob.acquire('key:0');
     const other = await bob.acquire('other');
     await backend.revokeAdvisory('test', 'key:0');
-    await until(() => held.every((lock) => !lock.isHeld()), 'all are lost');
+    await until(() => held.every((lock) => !lock.isHeld()), 'all locks are lost');
     await (await waiting).release();
     expect(other.isHeld()).toBe(true);
-    // The next ones are on a new connection.
+    // The next locks are on a new connection.
     const again = await ann.acquire('key:1');
     expect(await holders('key:1')).not.toEqual([...connections]);
     expect(await again.release()).toBe('released');
     expect(await other.release()).toBe('released');
   });
 
-  it('a session never blocks itself, so a process itself keeps its callers apart', async () => {
+  it('a process keeps its own callers apart, because a session never blocks itself', async () => {
     const provider = await backend.advisoryProvider();
     const locks = direct((await processes.start(provider)).admin.backend(AdvisoryLockBackend));
     const ask = (id: string, wait = 0) => locks.acquire(requestFor('k', id, { wait }));
     const answers = await Promise.all(['one', 'two', 'three'].map((holder) => ask(holder)));
     const [grant, ...more] = answers.filter((answer) => answer !== 'busy');
     expect(more).toEqual([]);
-    // Asked again with its own id it is the same hold, and one release ends it.
+    // A retry with the same id is the same hold, and one release ends it.
     expect(await locks.acquire(grant!.request)).toMatchObject({ holder: grant!.holder });
     const waiter = ask('four', 60_000);
     await sleep(50);
@@ -86,22 +86,22 @@ describe.each(databases)('advisory locks on %s', (type) => {
     expect(await holders('k')).toEqual([]);
   });
 
-  it('a lock whose answer comes too late is given back, and the others on its connection stay', async () => {
+  it('a lock whose reply arrives too late is released, and the other locks on its connection stay', async () => {
     const provider = await backend.advisoryProvider({ commandTimeout: '1s' });
     const locks = await processes.start(provider);
     const held = await locks.acquire('held');
     const wire = backend.wireOf(provider)!;
     wire.holdReplies();
     await expect(locks.acquire('late', { wait: 0 })).rejects.toBeInstanceOf(LockUnavailableError);
-    // The server has granted it.
+    // The server has granted the lock.
     expect(await holders('late')).toHaveLength(1);
     wire.passReplies();
-    await until(async () => (await holders('late')).length === 0, 'it is given back');
+    await until(async () => (await holders('late')).length === 0, 'the late lock is released');
     expect(await holders('held')).toHaveLength(1);
     expect(await held.release()).toBe('released');
   });
 
-  it('a frozen process is freed by the guard, and its token is the smaller one', async () => {
+  it('the guard frees the lock of a frozen process, whose token is smaller than the next one', async () => {
     const { child, token } = await worker('frozen', '2s');
     const locks = await process({ fencing: true });
     child.kill('SIGSTOP');
@@ -116,7 +116,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
     await lock.release();
   }, 60_000);
 
-  it('a process that dies frees its lock immediately', async () => {
+  it('the lock of a process that dies is freed immediately', async () => {
     // The guard outlasts the wait.
     const { child } = await worker('dead', '10m');
     const locks = await process();
@@ -125,7 +125,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
     await (await waiting).release();
   }, 90_000);
 
-  it('a session is ended at the server also when its connection has broken on our side alone', async () => {
+  it('the server ends a session whose connection broke only on the client side', async () => {
     const provider = await backend.advisoryProvider();
     const [ann, bob] = [await processes.start(provider), await process()];
     const lock = await ann.acquire('a');
@@ -136,13 +136,13 @@ describe.each(databases)('advisory locks on %s', (type) => {
         : `SELECT client_port AS port FROM pg_stat_activity WHERE pid = ${id}`;
     const [row] = await backend.admin.query<{ port: unknown }[]>(port);
     backend.wireOf(provider)?.forget(Number(row!.port));
-    // Else the server would keep it until the guard of ten minutes is over.
+    // Otherwise the server would keep the session until the guard of ten minutes expires.
     await (await bob.acquire('a', { wait: '2m' })).release();
     expect(await lock.release()).toBe('lost');
     await (await ann.acquire('a')).release();
   });
 
-  it('ten callers, nested locks and two connections end busy, never in a deadlock', async () => {
+  it('ten callers with nested locks on two connections end busy, never in a deadlock', async () => {
     const [ann, bob] = [await process({ maxConnections: 2 }), await process()];
     const inner = await bob.acquire('inner');
     const nested = (wait: number) =>
@@ -151,10 +151,10 @@ describe.each(databases)('advisory locks on %s', (type) => {
           ann.withLock(`outer:${index}`, () => ann.withLock(`inner${index < 5 ? '' : index}`, () => index, { wait })),
         ),
       );
-    // Five find the inner lock held: one waits on the connection that is left, and it is too late for all.
+    // Five find the inner lock held. One waits on the remaining connection, and all five time out.
     const outcomes = await nested(3_000);
     expect(outcomes.map(({ status }) => status === 'fulfilled')).toEqual(Array.from({ length: 10 }, (_, i) => i >= 5));
-    // One is held on, one is waited on: a second key to wait for is asked for again and again on the first.
+    // One connection holds and one waits. A second key to wait for is polled on the first.
     const other = await bob.acquire('z');
     const pin = await ann.acquire('pin');
     const isWaiting = new Promise((resolve) => void ann.events.on('waiting', resolve));
@@ -171,7 +171,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
     expect(again.every(({ status }) => status === 'fulfilled')).toBe(true);
   }, 90_000);
 
-  it('a server that crashes loses the locks, and tokens go on growing', async () => {
+  it('a server crash loses the locks, and tokens keep growing', async () => {
     const locks = await process({ fencing: true });
     const lock = await locks.acquire('a');
     await backend.server.crash();
@@ -182,7 +182,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
     await next.release();
   }, 120_000);
 
-  it('needs no table, and refuses what it cannot do', async () => {
+  it("needs no table, and rejects what it can't do", async () => {
     await backend.admin.query('DROP TABLE IF EXISTS distributed_lock');
     const locks = await process({ synchronize: false });
     await (await locks.acquire('a')).release();
@@ -193,7 +193,7 @@ describe.each(databases)('advisory locks on %s', (type) => {
   });
 
   if (type === 'postgres') {
-    it('requests in an outage share an attempt to connect', async () => {
+    it('requests share one connection attempt during an outage', async () => {
       const wire = await startTcpProxy(backend.server.port);
       let openings = 0;
       const stream = () => {
@@ -212,12 +212,12 @@ describe.each(databases)('advisory locks on %s', (type) => {
       await wire.close();
     });
 
-    it('readers of one process share a connection, keep its writer out, and do not overtake a writer elsewhere', async () => {
+    it("readers of one process share a connection, keep its writer out, and don't overtake a writer in another process", async () => {
       const provider = await backend.advisoryProvider();
       const [ann, bob] = [await processes.start(provider), await process()];
       const readers = [await ann.acquire('r', { mode: 'shared' }), await ann.acquire('r', { mode: 'shared' })];
       expect(new Set(await holders('r')).size).toBe(1);
-      // Its session would get it: no other session has it.
+      // The session of this process would be granted the lock, because no other session has it.
       expect(await ann.tryAcquire('r')).toBeNull();
       const writer = bob.acquire('r');
       await until(async () => (await waitersOf()) === 1, 'the writer waits');

@@ -1,4 +1,4 @@
-// A process of its own that takes one advisory lock, reports its token, and keeps it as the watchdog would.
+// A separate process that acquires one advisory lock, reports its token, and keeps the lock as the watchdog would.
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { DataSource } from 'typeorm';

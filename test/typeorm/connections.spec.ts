@@ -3,7 +3,7 @@ import type { LockManager } from '../../lib/core/lock-manager.js';
 import type { TypeOrmRowLockProviderOptions } from '../../lib/providers/typeorm/index.js';
 import { LockProcesses, SqlBackend } from './sql-backend.js';
 
-// The limit that a provider has unless it is given another one.
+// A provider's default limit.
 const MAX_CONNECTIONS = 10;
 
 describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (type) => {
@@ -13,7 +13,7 @@ describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (t
     processes.start(await backend.provider(options));
   const advisory = async () => processes.start(await backend.advisoryProvider());
 
-  /** Resolves when so many callers have come. */
+  /** Resolves when this many callers have arrived. */
   function gathering(size: number): () => Promise<void> {
     let come = 0;
     let open!: () => void;
@@ -28,9 +28,9 @@ describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (t
   it.each([
     ['row', rows],
     ['advisory', advisory],
-  ] as const)('%s locks: ten callers that nest two free keys all get both', async (_, start) => {
+  ] as const)('%s locks: ten callers that each nest two free keys all get both', async (_, start) => {
     const locks = await start();
-    // As many as can have a connection at the same time: one is kept for nested locks.
+    // As many as can have a connection at the same time, because one is reserved for nested locks.
     const gathered = gathering(MAX_CONNECTIONS - 1);
     const callers = Array.from({ length: 10 }, (_, index) =>
       locks.withLock(`outer:${index}`, async () => {
@@ -44,7 +44,7 @@ describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (t
   it.each([
     ['row', rows],
     ['advisory', advisory],
-  ] as const)('%s locks: while ten keys are waited for, a free key is had', async (_, start) => {
+  ] as const)('%s locks: a free key is granted while callers wait for ten other keys', async (_, start) => {
     const [locks, ...others] = [await start(), await start(), await start()];
     const busy = Array.from({ length: 10 }, (_, index) => `busy:${index}`);
     const held = await Promise.all(busy.map((key, index) => others[index % 2]!.acquire(key)));
@@ -57,7 +57,7 @@ describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (t
     expect(await Promise.all(waiters)).toEqual(busy);
   });
 
-  it('a nested caller does not queue behind one that has no connection for the same key', async () => {
+  it('a nested caller does not queue behind a caller for the same key without a connection', async () => {
     const locks = await rows({ maxConnections: 3 });
     const gathered = gathering(3);
     const nested = ['a', 'b'].map((key) =>
@@ -73,7 +73,7 @@ describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (t
     expect(await first).toBe('first');
   });
 
-  it('locks three deep need two connections that are kept for them, and so do calls that lock three keys', async () => {
+  it('locks nested three deep need two reserved connections, and so do calls that lock three keys', async () => {
     const locks = await rows({ maxConnections: 4, nestedConnections: 2 });
     const deep = (index: number) =>
       locks.withLock(`a:${index}`, () => locks.withLock(`b:${index}`, () => locks.withLock(`c:${index}`, () => index)));
@@ -86,7 +86,7 @@ describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (t
     expect(await Promise.all(tens.flatMap((index) => [deep(index), wide(index)]))).toHaveLength(20);
   });
 
-  it('a caller deeper inside does not queue behind one that waits for a connection', async () => {
+  it('a more deeply nested caller does not queue behind one that waits for a connection', async () => {
     const locks = await rows({ maxConnections: 4, nestedConnections: 2 });
     const ready = gathering(2);
     const asked = gathering(2);
@@ -99,7 +99,7 @@ describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (t
     );
     const shallow = locks.withLock('b', async () => {
       await ready();
-      // It leads the queue of this process, without a connection.
+      // This caller is first in the process's queue, without a connection.
       const last = locks.withLock('k', () => 'shallow');
       await sleep(50);
       void asked();
@@ -108,7 +108,7 @@ describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (t
     expect(await Promise.all([deep, shallow])).toEqual(['deep', 'shallow']);
   });
 
-  it('a stop closes connections that are being opened', async () => {
+  it('stop() closes connections that are still opening', async () => {
     const before = await settled();
     const locks = await rows({ fencing: true });
     const attempts = Array.from({ length: 5 }, (_, key) => locks.acquire(`late:${key}`));
@@ -116,14 +116,14 @@ describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (t
     while ((await connections()) > before) await sleep(10);
   });
 
-  it('connections that are not used are closed before the server ends them, and at the stop', async () => {
+  it('unused connections are closed before the server ends them, and on stop()', async () => {
     const before = await settled();
     const provider = await backend.provider({ sessionGuard: '1s', fencing: true });
     const locks = await processes.start(provider);
     const round = () => Promise.all(Array.from({ length: 5 }, (_, key) => locks.withLock(`noise:${key}`, () => key)));
     for (let rounds = 0; rounds < 3; rounds += 1) await round();
     expect(await connections()).toBeGreaterThan(before + 4);
-    // The sessions for statements, which hold nothing, stay for longer.
+    // Sessions for single statements, which hold no lock, stay longer.
     while ((await connections()) > before + 4) await sleep(50);
     await round();
     await locks.stop();
@@ -135,7 +135,7 @@ describe.each(['mariadb', 'postgres'] as const)('connections of locks on %s', (t
     while (locks.admin.held().length < count) await sleep(1);
   }
 
-  /** How many connections there are when those of the tests before are closed. */
+  /** Returns the number of connections once those of earlier tests are closed. */
   async function settled(): Promise<number> {
     let before = Infinity;
     for (let now = await connections(); now !== before; now = await connections()) {

@@ -6,7 +6,7 @@ import { SqlBackend, type SqlType } from './sql-backend.js';
 import { leaseRows, versionProvider } from './version-backend.js';
 
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
-// Of each answer, in ms: a database in another zone.
+// The latency of each reply, in ms, as with a database in another zone.
 const FAR = 10;
 
 describe.each(databases)('hundreds of leases of one process, far from %s', (type) => {
@@ -33,10 +33,10 @@ describe.each(databases)('hundreds of leases of one process, far from %s', (type
   const acquireAll = (locks: LockManager, count: number, lease: Duration): Promise<Lock[]> =>
     Promise.all(Array.from({ length: count }, (_, key) => locks.acquire(`crowd:${key}`, { wait: '1m', lease })));
 
-  it('hundreds that wait keep no free key from its caller, and no lease from its renewal', async () => {
+  it('hundreds of waiters delay neither the caller of a free key nor the renewal of a lease', async () => {
     let looks = 0;
     let isCrowded = false;
-    /** How many looks of those that wait were in flight when another statement was sent. */
+    /** For each other statement sent, how many reads by waiters were in flight. */
     const passed: number[] = [];
     let renewals = 0;
     const observer: Observer = (sql, values, answered) => {
@@ -55,11 +55,11 @@ describe.each(databases)('hundreds of leases of one process, far from %s', (type
     const waiting = Array.from({ length: 500 }, (_, key) =>
       here.acquire(`crowd:${key}`, { wait: Infinity }).catch(() => undefined),
     );
-    // A lease of 3 s is renewed each second. After four of them, it would be over.
+    // A lease of 3 s is renewed each second. After four renewals, it would have expired.
     for (let cycle = 0; cycle < 20 || renewals < 4; cycle += 1) {
       await (await here.acquire(`free:${cycle}`, { wait: '1m' })).release();
     }
-    // Those that wait have two of the four connections at most, so two are left for others.
+    // Waiters use at most two of the four connections, so two are left for other callers.
     expect(passed.length).toBeGreaterThan(40);
     expect(Math.max(...passed)).toBeLessThanOrEqual(2);
     for (const lock of own) {
@@ -70,7 +70,7 @@ describe.each(databases)('hundreds of leases of one process, far from %s', (type
     await Promise.all(waiting);
   }, 120_000);
 
-  it('an orderly stop frees a thousand', async () => {
+  it('an orderly stop releases a thousand leases', async () => {
     const locks = await application();
     await acquireAll(locks, 1_000, '5m');
     await locks.stop();

@@ -15,7 +15,7 @@ const dataSource = new DataSource({ type: 'mysql', host: 'nowhere' });
 const KIND = { guard: 30_000, lockWait: Infinity, autocommit: false };
 const readOptions = (options: TypeOrmSessionLockOptions) =>
   readOptionsOf('TypeOrmAdvisoryLockProvider', 'advisory', options);
-const unreachable = () => Promise.reject(new Error('It is not connected here.'));
+const unreachable = () => Promise.reject(new Error("Tests don't connect to this server."));
 const MYSQL: SqlSource = { database: 'mysql', load: unreachable };
 const POSTGRES: SqlSource = { database: 'postgres', load: unreachable };
 
@@ -47,12 +47,12 @@ describe('options of locks that live as long as a connection', () => {
     [{ dataSource: new DataSource({ type: 'sqljs' }) }],
     [{ dataSource: undefined as never }],
     [{ dataSource: { type: 'mysql' } as never }],
-  ])('%j is refused', (options) => {
+  ])('%j is rejected', (options) => {
     expect(() => readOptions({ dataSource, ...options })).toThrow(LockConfigError);
   });
 
   it.each([TypeOrmRowLockProvider, TypeOrmAdvisoryLockProvider, TypeOrmVersionLockProvider])(
-    'of a kind that only JavaScript lets pass are refused by name: %p',
+    'options with types that only JavaScript allows are rejected by name: %p',
     (Provider) => {
       const make = (options: unknown) => () => new Provider(options as never);
       const refused: readonly [option: string, values: readonly unknown[]][] = [
@@ -73,7 +73,7 @@ describe('options of locks that live as long as a connection', () => {
     },
   );
 
-  it('connections are made to the writer', async () => {
+  it('connections go to the writer', async () => {
     const connectTo = (dataSource: DataSource) => {
       const { source } = readOptions({ dataSource, maxConnections: 2 });
       const dialect = FAMILIES[source.database].dialectFor(source, 5_000, true);
@@ -99,7 +99,7 @@ describe('dialects', () => {
   });
 
   it.each(['8.0.0', '5.7.44-log', '10.5.23-MariaDB'])(
-    'MySQL and MariaDB refuse the boot when too old: %s',
+    'MySQL and MariaDB fail the boot if they are too old: %s',
     async (Value) => {
       const dialect = FAMILIES.mysql.dialectFor(MYSQL, 1_000, true);
       const run = () => Promise.resolve([{ Variable_name: 'version', Value }]);
@@ -112,7 +112,7 @@ describe('dialects', () => {
   it.each([
     [['Variable_name', 'version'], 'tx_isolation'],
     [['Variable_name', 'transaction_isolation'], 'transaction_isolation'],
-  ])('the isolation is set by the name that the server has: %j', async ([key, name], variable) => {
+  ])('the isolation level is set under the name that the server uses: %j', async ([key, name], variable) => {
     const sent: string[] = [];
     const run = (sql: string) => {
       sent.push(sql);
@@ -122,7 +122,7 @@ describe('dialects', () => {
     expect(sent.join()).toContain(` ${variable} = 'READ-COMMITTED'`);
   });
 
-  it("MySQL's farewell to a silent client is no answer to what was sent meanwhile", () => {
+  it("MySQL's goodbye to a silent client does not count as the reply to a statement sent meanwhile", () => {
     const { isAnswer } = FAMILIES.mysql.dialectFor(MYSQL, 1_000, true);
     expect(isAnswer({ errno: 4031, sqlState: 'HY000' })).toBe(false);
     expect(isAnswer({ errno: 1213, sqlState: '40001' })).toBe(true);
@@ -163,21 +163,21 @@ describe('dialects', () => {
     expect(faultOf(Object.assign(new Error(), { code }))).toBe(fault);
   });
 
-  it('Postgres refuses the boot when too old', async () => {
+  it('Postgres fails the boot if it is too old', async () => {
     const run = () => Promise.resolve([{ pid: 1, begun: 1, version: '12.22' }]);
     const setUp = FAMILIES.postgres.dialectFor(POSTGRES, 1_000, true).setUp({} as never, run, KIND);
     await expect(setUp).rejects.toThrow('PostgreSQL 12.22 is too old for locks: use version 13 or later.');
   });
 
-  // Where no such server can be had: transaction_timeout is of Postgres 17.
-  it('Postgres: a limit for whole transactions is taken off', async () => {
+  // Scripted, because Postgres 17 introduced transaction_timeout and the test server may be older.
+  it('Postgres: the time limit for whole transactions is removed', async () => {
     const sent: string[] = [];
     const dialect = FAMILIES.postgres.dialectFor(POSTGRES, 1_000, true);
     await dialect.setUp({} as never, (sql) => Promise.resolve(void sent.push(sql)), KIND);
     expect(sent).toContainEqual(expect.stringMatching(/set_config\('transaction_timeout', '0', false\)/));
   });
 
-  // Nor here. Galera, read-only servers, standbys and PgBouncer are real in topology.spec.ts.
+  // Also scripted. topology.spec.ts tests Galera, read-only servers, standbys and PgBouncer on real servers.
   it.each([
     ['wsrep_on', 'ON', /Galera/],
     ['group_replication_single_primary_mode', 'OFF', /single primary/],

@@ -25,17 +25,17 @@ const KINDS: readonly (readonly [string, (dataSource: DataSource, options?: obje
   ['fenced advisory', (dataSource) => new TypeOrmAdvisoryLockProvider({ dataSource, ...patient, fencing: true })],
 ];
 
-/** The text of a statement, as a driver is given it. */
+/** Returns the text of a statement as passed to a driver. */
 function textOf(statement: unknown): string {
   const { sql, text } = Object(statement) as { readonly sql?: string; readonly text?: string };
   return sql ?? text ?? String(statement);
 }
 
-describe.each(databases)('a table that is dropped on %s', (type) => {
+describe.each(databases)('a dropped table on %s', (type) => {
   const backend = SqlBackend.forTests(type);
   const processes = new LockProcesses();
 
-  it.each(KINDS)('is created again for %s locks, also by many callers in the same moment', async (_, providerOf) => {
+  it.each(KINDS)('is created again for %s locks, even by many concurrent callers', async (_, providerOf) => {
     const locks = await processes.start(providerOf(backend.source()));
     const before = await locks.acquire('known');
     const token = before.fencingToken;
@@ -61,16 +61,16 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
     await locks.withLock('limited', () => Promise.resolve(), { limit: 2 });
   });
 
-  it('of a compare-and-set store is created again', async () => {
+  it('is created again for a compare-and-set store', async () => {
     const store = casStoreOf(await processes.start(KINDS[1]![1](backend.source())));
     expect(await store.compareAndSet('leader', null, 'one')).toBe('one');
     await backend.admin.query('DROP TABLE distributed_lock');
-    // It is not taken for the one that was expected.
+    // The missing value does not count as the expected one.
     expect(await store.compareAndSet('leader', 'one', 'two')).toBeNull();
     expect(await store.compareAndSet('leader', null, 'three')).toBe('three');
   });
 
-  it('takes a lease that is held with it: its release and its renewal report the loss', async () => {
+  it('loses a lease held in it: its release and its renewal report the loss', async () => {
     const locks = await processes.start(KINDS[0]![1](backend.source()));
     const lock = await locks.acquire('held', { lease: '1h' });
     const renewed = await locks.acquire('renewed', { lease: '1h' });
@@ -80,12 +80,15 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
     expect(renewed.isHeld()).toBe(false);
   });
 
-  /** A driver of a DataSource that drops the table before it sends the statement of this number, and whether it has. */
+  /**
+   * A DataSource driver that drops the table before it sends the statement with this number, and a check whether it
+   * has.
+   */
   function droppingBefore(number: number) {
     let count = 0;
     let isDropped = false;
     const drop = (sql: unknown) => {
-      // Neither what sets a session up nor what ends a transaction.
+      // Neither session setup nor the end of a transaction counts.
       if (!/distributed_lock/.test(textOf(sql))) return undefined;
       count += 1;
       if (count !== number) return undefined;
@@ -102,7 +105,7 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
     const createConnection = (options: mysql2.ConnectionOptions) => {
       const connection = mysql2.createConnection(options);
       const query = connection.query.bind(connection) as (...statement: unknown[]) => unknown;
-      // What it returns is not used, and must not be awaited.
+      // Callers do not use the returned object, and must not await it.
       const dropAndQuery = (...statement: unknown[]) => {
         const dropping = drop(statement[0]) ?? Promise.resolve();
         void dropping.then(() => {
@@ -117,12 +120,12 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
 
   // A drop would wait for the transaction of a fenced row lock, which waits for its token.
   it.each(KINDS.filter(([kind]) => kind !== 'fenced row'))(
-    'does not fail a start beside it, as with `dropSchema`: %s locks',
+    'does not fail a concurrent start, as with `dropSchema`: %s locks',
     async (_, providerOf) => {
       for (let number = 1; ; number += 1) {
         const { driver, hasDropped } = droppingBefore(number);
         const locks = await processes.start(providerOf(backend.source({ driver })));
-        // A drop that ends only after the start would take the lock of the next line with it.
+        // A drop that ends only after the start would lose the lock that the next line acquires.
         if (!hasDropped()) break;
         await locks.withLock('a', () => Promise.resolve());
         await locks.stop();
@@ -130,14 +133,14 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
     },
   );
 
-  it('is not taken for one that cannot keep locks while it is dropped', async () => {
+  it("is not mistaken for a table that can't keep locks while it is being dropped", async () => {
     const family = type === 'mariadb' ? 'mysql' : 'postgres';
     let isDropped = false;
     const run = async (sql: string, parameters: readonly unknown[] = []) => {
       if (!/ AS fits/.test(sql) || isDropped) return backend.admin.query<unknown>(sql, [...parameters]);
       isDropped = true;
       await backend.admin.query('DROP TABLE distributed_lock');
-      // As MariaDB 10.11 shows a table during a drop, in 9 of 300.
+      // MariaDB 10.11 shows a table this way during a drop, in 9 of 300 runs.
       return [{ fits: null }];
     };
     const settings = { commandTimeout: 1_000, synchronize: true };
@@ -146,7 +149,7 @@ describe.each(databases)('a table that is dropped on %s', (type) => {
     await backend.admin.query('SELECT 1 FROM distributed_lock');
   });
 
-  it('is named with a remedy without `synchronize`', async () => {
+  it('is reported with a remedy if `synchronize` is off', async () => {
     for (const [, providerOf] of KINDS.slice(0, 2)) {
       await processes.start(providerOf(backend.source()));
       const locks = await processes.start(providerOf(backend.source(), { synchronize: false }));

@@ -35,19 +35,19 @@ const LENT =
 
 const WORKING = {
   mysql: {
-    'as it is required': require('mysql2') as unknown,
-    'as a namespace of import': mysql2,
+    'as required': require('mysql2') as unknown,
+    'as an import namespace': mysql2,
     'copied by a bundler': { ...mysql2 },
     'with only the functions that TypeORM knows': { createConnection, createPool, createPoolCluster },
   },
   postgres: {
-    'as it is required': require('pg') as unknown,
-    'as a namespace of import': pg,
+    'as required': require('pg') as unknown,
+    'as an import namespace': pg,
     'with only the classes that are used': { Client, Pool },
   },
 } as const;
 
-/** Those that TypeORM itself connects with, and the words that name what is missing. */
+/** Drivers that TypeORM itself can connect with, with the words that name what is missing. */
 const REFUSED = {
   mysql: { 'without createConnection': [{ createPool, createPoolCluster }, ['createConnection', 'mysql2']] },
   postgres: { 'without Client': [{ Pool }, ['Client', 'pg']] },
@@ -67,7 +67,7 @@ describe.each(FAMILIES)('the driver of a DataSource on $name', ({ type, name, st
   });
   afterAll(() => server.stop());
 
-  /** TypeORM itself works with it. */
+  /** Creates a DataSource and checks that TypeORM itself works with it. */
   async function sourceWith(driver: unknown): Promise<DataSource> {
     const source = await new DataSource({ type, url, driver }).initialize();
     sources.push(source);
@@ -92,18 +92,21 @@ describe.each(FAMILIES)('the driver of a DataSource on $name', ({ type, name, st
     }
   });
 
-  it.each(Object.entries(REFUSED[type]))('%s: the start is refused by name', async (_, [driver, words]) => {
-    const dataSource = await sourceWith(driver);
-    for (const Provider of PROVIDERS) {
-      const started = processes.start(new Provider({ dataSource, synchronize: true }));
-      await expect(started).rejects.toBeInstanceOf(LockConfigError);
-      const { message } = (await started.catch((error: unknown) => error)) as Error;
-      expect(LENT.exec(message)?.slice(1)).toEqual(words);
-    }
-  });
+  it.each(Object.entries(REFUSED[type]))(
+    '%s: fails the start, and names what is missing',
+    async (_, [driver, words]) => {
+      const dataSource = await sourceWith(driver);
+      for (const Provider of PROVIDERS) {
+        const started = processes.start(new Provider({ dataSource, synchronize: true }));
+        await expect(started).rejects.toBeInstanceOf(LockConfigError);
+        const { message } = (await started.catch((error: unknown) => error)) as Error;
+        expect(LENT.exec(message)?.slice(1)).toEqual(words);
+      }
+    },
+  );
 
   if (type === 'mysql')
-    it.each(['where it connects', 'where no server is'])('that of mysql2/promise is refused, %s', async (where) => {
+    it.each(['where it connects', 'where no server is'])('rejects the driver of mysql2/promise, %s', async (where) => {
       const unhandled: unknown[] = [];
       const note = (error: unknown) => unhandled.push(error);
       process.on('unhandledRejection', note);
@@ -122,7 +125,7 @@ describe.each(FAMILIES)('the driver of a DataSource on $name', ({ type, name, st
       );
       await expect(started).rejects.toThrow(/need the mysql2 driver, but .* uses another one/);
       const opened = await opening;
-      // Not left open on the server.
+      // The connection must not stay open on the server.
       if (opened)
         await once((opened as unknown as { connection: { stream: EventEmitter } }).connection.stream, 'close');
       await new Promise(setImmediate);
@@ -131,7 +134,7 @@ describe.each(FAMILIES)('the driver of a DataSource on $name', ({ type, name, st
       expect(opened !== undefined).toBe(where === 'where it connects');
     });
 
-  describe('where the library cannot load it', () => {
+  describe("a driver that the library can't load", () => {
     let library: CompiledLibrary;
     let app: string;
     beforeAll(async () => {
@@ -146,18 +149,18 @@ describe.each(FAMILIES)('the driver of a DataSource on $name', ({ type, name, st
       await library.remove();
     });
 
-    /** What a program prints, in which two copies of TypeORM see each its own packages. */
+    /** Runs a program in which two copies of TypeORM each see their own packages, and returns what it prints. */
     async function run(program: string): Promise<string> {
       const path = join(app, 'program.mjs');
       await writeFile(path, program.replaceAll('LIBRARY', library.folder).replaceAll('URL', url));
       const nodeArguments = ['--preserve-symlinks', '--preserve-symlinks-main', path];
-      // TypeORM also looks in the working directory.
+      // TypeORM also looks for packages in the working directory.
       const { stdout, stderr } = spawnSync(process.execPath, nodeArguments, { cwd: library.folder, encoding: 'utf8' });
       expect(stderr).toBe('');
       return stdout.trim();
     }
 
-    it('the locks connect with the driver that the copy of TypeORM in the application has loaded', async () => {
+    it("locks connect with the driver that the application's copy of TypeORM has loaded", async () => {
       const printed = await run(`
         import { DataSource } from 'typeorm';
         import { DataSource as Other } from 'LIBRARY/node_modules/typeorm/index.mjs';
@@ -181,13 +184,13 @@ describe.each(FAMILIES)('the driver of a DataSource on $name', ({ type, name, st
       const locks = new LockManager({ providers: { sql: new SqlRowLockProvider({ url: 'URL' }) } });
       await locks.start().catch((error) => console.log(error.name + ': ' + error.message));`;
 
-    it('a provider of a plain driver says which package is missing', async () => {
+    it('a provider with a plain driver names the missing package', async () => {
       expect(await run(START)).toMatch(
         new RegExp(`^LockConfigError: .*driver "${name}": Cannot find package '${name}' .* npm install ${name}\\.$`),
       );
     });
 
-    it('a driver that is installed and fails says why', async () => {
+    it('an installed driver that fails to load reports the reason', async () => {
       const folder = join(library.folder, 'node_modules', name);
       await mkdir(folder);
       await writeFile(join(folder, 'index.js'), `throw new Error('libcrypto.so.1.1 is missing');`);
@@ -198,7 +201,7 @@ describe.each(FAMILIES)('the driver of a DataSource on $name', ({ type, name, st
   });
 });
 
-/** The packages of the project as links in a folder, except these. */
+/** Links the project's packages into a folder, except these. */
 async function linkPackages(folder: string, except: readonly string[]): Promise<void> {
   await mkdir(folder);
   const packages = await readdir(join(ROOT, 'node_modules'));

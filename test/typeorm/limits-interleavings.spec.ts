@@ -23,7 +23,7 @@ const RUNS = exploration(60, 3_000);
 const ACTORS = 3;
 const LEASE = 600_000;
 const TABLE = 'distributed_lock';
-/** How many were sent in all runs. */
+/** How many reservations all runs sent. */
 let reservations = 0;
 
 const dataSource = new DataSource({ type: 'sqljs' });
@@ -32,7 +32,10 @@ beforeAll(async () => {
 });
 afterAll(() => dataSource.destroy());
 
-/** The same statements in SQLite from 3.35 on, which answers in this process: no server explores so many interleavings in a second. */
+/**
+ * The same statements in SQLite 3.35 and later, which runs in this process: no server explores as many interleavings
+ * per second.
+ */
 const SQLITE: Family = {
   ...FAMILIES.postgres,
   value: FAMILIES.mysql.value,
@@ -47,12 +50,15 @@ const SQLITE: Family = {
 };
 const leaseTable = (run: Run) => new LeaseTable(TABLE, SQLITE, run, contextFor(), { maxConnections: 1 } as SqlSettings);
 
-/** Lets other statements come first. */
+/** Lets other statements go first. */
 const turns = async (count: number) => {
   for (let turn = 0; turn < count; turn += 1) await new Promise((resolve) => setImmediate(resolve));
 };
 
-/** A real database behind a wire on which statements overtake each other, and some are not answered: of these, some arrive later. */
+/**
+ * A real database behind a connection that reorders statements and loses some replies. Some of the statements without a
+ * reply arrive later.
+ */
 function faulty(random: SeededRandom, late: Promise<unknown>[]): LeaseDatabase {
   const execute: Run = async (sql, parameters = []) => {
     const values = parameters.map((value) => (typeof value === 'bigint' ? Number(value) : value));
@@ -73,10 +79,10 @@ function faulty(random: SeededRandom, late: Promise<unknown>[]): LeaseDatabase {
     const chance = random.fraction();
     if (chance < 0.1) {
       late.push(turns(Math.floor(random.fraction() * 40)).then(() => inTurn(sql, parameters)));
-      throw new Error('Not answered, and arrives later.');
+      throw new Error('No reply, and the statement arrives later.');
     }
     const answer = await inTurn(sql, parameters);
-    if (chance < 0.15) throw new Error('Arrived, and not answered.');
+    if (chance < 0.15) throw new Error('The statement arrived, and its reply was lost.');
     await turns(Math.floor(random.fraction() * 6));
     return answer;
   };
@@ -85,7 +91,7 @@ function faulty(random: SeededRandom, late: Promise<unknown>[]): LeaseDatabase {
   return { run, table: leases, leases, limited } as unknown as LeaseDatabase;
 }
 
-/** Who believes to hold the key. */
+/** Tracks which requests believe that they hold the key. */
 class Judge {
   readonly #holds = new Map<string, LimitShare | undefined>();
   #lastToken = 0n;
@@ -113,7 +119,7 @@ async function play(seed: number): Promise<number> {
   const judge = new Judge();
   let grants = 0;
 
-  /** As the core does it: asks again by the same id, and releases whatever came of it. */
+  /** Acts like the core: retries with the same id, and releases whatever the result. */
   const act = async (): Promise<void> => {
     const limited = random.fraction() < 0.85 ? { limit: random.pick([2, 3]), weight: random.pick([1, 2]) } : undefined;
     const mode = limited ? 'limited' : 'exclusive';
@@ -142,14 +148,14 @@ async function play(seed: number): Promise<number> {
   };
   await Promise.all(Array.from({ length: ACTORS }, actor));
   await Promise.all(late);
-  // Whatever arrived late left nobody in the row.
+  // Statements that arrived late left no holder in the row.
   const run: Run = (sql, values) => dataSource.query(sql, [...(values ?? [])]);
   const table = leaseTable(run);
   expect((await table.read(`run${seed}#lease:k`))?.holds).toEqual([]);
   return grants;
 }
 
-it(`statements that overtake each other, or are not answered, never let in more than the limit, and leave nobody in the row (${RUNS} runs; more in npm run test:long)`, async () => {
+it(`statements that overtake each other or get no reply never admit more than the limit, and leave no holder in the row (${RUNS} runs; more in npm run test:long)`, async () => {
   await dataSource.query(
     `CREATE TABLE ${TABLE} (name TEXT NOT NULL PRIMARY KEY, token INTEGER NOT NULL DEFAULT 0, holder TEXT, ` +
       `expires INTEGER NOT NULL DEFAULT 0, label TEXT, holders TEXT) WITHOUT ROWID`,
@@ -162,6 +168,6 @@ it(`statements that overtake each other, or are not answered, never let in more 
     { numRuns: RUNS, ...(process.env.LOCK_SEED !== undefined && { seed: Number(process.env.LOCK_SEED) }) },
   );
   expect(grants).toBeGreaterThan(RUNS);
-  // Else nothing was shown of them.
+  // Otherwise the runs would show nothing about reservations.
   expect(reservations).toBeGreaterThan(RUNS / 6);
 }, 3_600_000);

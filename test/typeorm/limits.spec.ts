@@ -45,13 +45,16 @@ describe.each(databases)('limited leases on %s', (type) => {
     return row?.holders?.toString() ?? null;
   }
 
-  /** Calls with what each statement about the key does, before it is sent. A process that has started also claims the row of the purge. */
+  /**
+   * Calls `observe` with the kind of each statement for the key, before it is sent. A process that has started also
+   * claims the row of the purge.
+   */
   const about =
     (key: string, observe: (kind: string | undefined) => Promise<unknown>): Observer =>
     (sql, values) =>
       values.includes(`test#lease:${key}`) ? observe(kindOf(sql)) : undefined;
 
-  it('an exclusive lock waits for all of them, and nothing of them is left in its row', async () => {
+  it('an exclusive lock waits for all limited holders, and leaves nothing of them in its row', async () => {
     const [ann, bob] = [await application(), await application()];
     await ann.acquire('pool', { limit: 3, maxHold: 300 });
     const holder = await ann.acquire('pool', { limit: 3 });
@@ -65,7 +68,7 @@ describe.each(databases)('limited leases on %s', (type) => {
     expect(await ann.admin.forceRelease('pool')).toBe(true);
   });
 
-  it('a renewal is one statement: claims of others before it, however many, do not make it fail or take part in it', async () => {
+  it('a renewal is one statement: earlier claims of other processes, however many, neither make it fail nor become part of it', async () => {
     const bob = await application();
     const cycle = async () => (await bob.acquire('contended', { limit: 3 })).release();
     const sent: unknown[] = [];
@@ -86,7 +89,7 @@ describe.each(databases)('limited leases on %s', (type) => {
     expect(await lock.release()).toBe('released');
   });
 
-  it('a claim does not undo a renewal that comes between its look and itself', async () => {
+  it('a claim does not undo a renewal that happens between its read and its update', async () => {
     const ann = await application();
     const lock = await ann.acquire('renewed', { limit: 2 });
     let claims = 0;
@@ -119,7 +122,7 @@ describe.each(databases)('limited leases on %s', (type) => {
     expect(await locks.admin.forceRelease('kept')).toBe(true);
   });
 
-  it('an attempt that does not wait is granted while there is room, although each of its looks is overtaken', async () => {
+  it('an attempt that does not wait is granted while there is room, even if another claim overtakes each of its reads', async () => {
     const bob = await application();
     const overtaken: unknown[] = [];
     const observer = about('overtaken', async (kind) => {
@@ -135,7 +138,7 @@ describe.each(databases)('limited leases on %s', (type) => {
     expect(await lock?.release()).toBe('released');
   });
 
-  it('an attempt that reserved a place and finds no room leaves it', async () => {
+  it('an attempt that reserved a position and finds no room gives the position up', async () => {
     const bob = await application();
     await (await bob.acquire('full', { limit: 1 })).release();
     let holder: Lock | undefined;
@@ -148,7 +151,7 @@ describe.each(databases)('limited leases on %s', (type) => {
     });
     const ann = await application(observer);
     expect(await ann.tryAcquire('full', { limit: 1 })).toBeNull();
-    // Two have a place, and one of them holds.
+    // Two have a position, and one of them holds.
     expect(places.slice(0, 2)).toEqual([2, expect.objectContaining({ holders: 1, used: 1, limit: 1 })]);
     expect(await holder?.release()).toBe('released');
     expect(await ann.admin.inspect('full')).toBeNull();

@@ -14,7 +14,7 @@ const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 const numberOf = { mariadb: 'LPAD(n, 6, 0)', postgres: `lpad(n::text, 6, '0')` };
 const concat = (...parts: string[]) => `CONCAT(${parts.join(', ')})`;
 
-describe.each(databases)('the list of leases on %s', (type) => {
+describe.each(databases)('listing leases on %s', (type) => {
   const { now } = FAMILIES[type === 'mariadb' ? 'mysql' : type];
   const backend = SqlBackend.forTests(type);
   let admin: DataSource;
@@ -27,7 +27,7 @@ describe.each(databases)('the list of leases on %s', (type) => {
   async function application(namespace: string, instance = 'ann', dataSource = backend.source()): Promise<LockManager> {
     const provider = new TypeOrmVersionLockProvider({ dataSource, synchronize: true, commandTimeout: '10s' });
     const locks = await processes.start(provider, { namespace, instance });
-    // A test must not depend on how fast the name is recorded.
+    // A test must not depend on how fast the process records its name.
     await locks.admin.backend(VersionLockBackend).register();
     return locks;
   }
@@ -39,7 +39,7 @@ describe.each(databases)('the list of leases on %s', (type) => {
   }
   const keysOf = async (locks: LockManager, prefix?: string) => (await listOf(locks, prefix)).map(({ key }) => key);
 
-  /** Rows `many:000001` and so on; those for which `isHeld` is true are held for ten minutes. */
+  /** Inserts rows `many:000001` and so on. Those for which `isHeld` is true are held for ten minutes. */
   async function insert(namespace: string, rows: number, isHeld = '1 = 1'): Promise<void> {
     const name = `'${namespace}#lease:many:'`;
     const row = concat(name, numberOf[type]);
@@ -50,7 +50,7 @@ describe.each(databases)('the list of leases on %s', (type) => {
     );
   }
 
-  it('knows in which namespaces leases are held, however many rows there are before them', async () => {
+  it('finds the namespaces with held leases, however many rows precede them', async () => {
     const [free, some, many] = [await application('a-free'), await application('b-some'), await application('c-many')];
     await (await free.acquire('free')).release();
     await some.acquire('held');
@@ -60,7 +60,7 @@ describe.each(databases)('the list of leases on %s', (type) => {
     expect(found.filter((name) => /^[abc]-/.test(name))).toEqual(['b-some', 'c-many']);
   });
 
-  it('has keys as they were given, whatever their row is called, and by a prefix of any characters', async () => {
+  it('lists keys as they were passed, whatever their rows are named, and filters by a prefix of any characters', async () => {
     const locks = await application('names');
     const keys = [
       ...['order:1', 'order:10', 'order', 'order%3A1', 'order_1', 'orderX1', 'ORDER:1', 'or#er', "o'; --", '~o'],
@@ -73,7 +73,7 @@ describe.each(databases)('the list of leases on %s', (type) => {
     }
   });
 
-  it.each([500, 1_000, 1_203])('has all of %i rows that are held, each once, page by page', async (rows) => {
+  it.each([500, 1_000, 1_203])('lists each of %i held rows exactly once, page by page', async (rows) => {
     const locks = await application(`pages${rows}`);
     await insert(`pages${rows}`, rows);
     const keys = await keysOf(locks);
@@ -82,7 +82,7 @@ describe.each(databases)('the list of leases on %s', (type) => {
     expect(await keysOf(locks, 'many:00050')).toHaveLength(rows === 500 ? 1 : 10);
   });
 
-  it('reads no more than a page ahead, and keeps nothing of those before', async () => {
+  it('reads at most one page ahead, and keeps no earlier page in memory', async () => {
     let pages = 0;
     const source = observed(backend.source(), (sql) => {
       if (kindOf(sql) === 'page') pages += 1;
@@ -97,21 +97,21 @@ describe.each(databases)('the list of leases on %s', (type) => {
       holders.add(lock.instances.join());
       listed.push(new WeakRef(lock));
       count += 1;
-      // Of the 500 rows of a page, half are held.
+      // Half of a page's 500 rows are held.
       ahead = Math.max(ahead, pages - Math.ceil(count / 250));
       if (count % 4_000 > 0) continue;
       await new Promise((resolve) => setImmediate(resolve));
       global.gc?.();
       expect(listed.filter((each) => each.deref() !== undefined).length).toBeLessThan(1_000);
     }
-    // A purge deletes rows one by one.
+    // A purge would delete the rows one by one.
     await admin.query(`DELETE FROM ${TABLE} WHERE name LIKE 'large#lease:%'`);
     expect(count).toBe(20_000);
     expect(ahead).toBeLessThanOrEqual(1);
     expect([...holders]).toEqual(['abababababab']);
   }, 120_000);
 
-  it('names an instance by its id once its record is gone: a purge removes it after its day, and never before', async () => {
+  it("names an instance by its id once a purge has deleted its record, which happens only after the record's day", async () => {
     const [ann, bob] = [await application('instances', 'ann'), await application('instances', 'bob')];
     const lock = await ann.acquire('a');
     await bob.acquire('b');
@@ -126,7 +126,7 @@ describe.each(databases)('the list of leases on %s', (type) => {
     expect((await listOf(bob)).map(({ instances }) => instances)).toEqual([['ann'], ['bob']]);
   });
 
-  it('does not know since when, while tokens run ahead of the clock', async () => {
+  it('reports no start time while tokens run ahead of the clock', async () => {
     const locks = await application('ahead');
     await (await locks.acquire('a')).release();
     await admin.query(`UPDATE ${TABLE} SET token = ${now} + 3600000000 WHERE name = 'ahead#lease:a'`);
@@ -136,7 +136,7 @@ describe.each(databases)('the list of leases on %s', (type) => {
     expect([a?.since, b?.since]).toEqual([null, expect.any(Date)]);
   });
 
-  it('does not exist for row and advisory locks, and the error says where to look', async () => {
+  it('throws for row and advisory locks, with an error that says where to look', async () => {
     const views = { mariadb: [/performance_schema.data_locks/, /metadata_lock/], postgres: [/pg_locks/, /pg_locks/] };
     for (const [index, provider] of [await backend.provider(), await backend.advisoryProvider()].entries()) {
       const locks = await processes.start(provider);

@@ -6,15 +6,15 @@ import { Account, AccountsRig, errorOf } from './accounts.js';
 
 const ENDED = 'The lock transaction has ended';
 
-// The first is read by MariaDB alone, the second by MySQL alone.
+// Only MariaDB reads the first comment, and only MySQL the second.
 const IN_TRANSACTION =
   `/*M! @@in_transaction */ /*!80000 (SELECT AUTOCOMMIT = 'NO' ` +
   `FROM performance_schema.events_transactions_current WHERE THREAD_ID = ps_current_thread_id()) */`;
 
-// What the application writes through entityManagerOf() at the wrong moment.
+// The application writes through entityManagerOf() at the wrong moment.
 describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock on %s', (type) => {
   const isPostgres = type === 'postgres';
-  // Tells of each write in which transaction it was made: by itself it would be 0, or have a number of its own.
+  // Each write records its transaction: outside of one, it would record 0 or a number of its own.
   const write = `INSERT INTO written SELECT ${isPostgres ? 'txid_current()' : IN_TRANSACTION}`;
   const longStatement = isPostgres ? 'SELECT pg_sleep(60)' : 'SELECT SLEEP(60)';
   const rig = new AccountsRig(type, ['CREATE TABLE written (tx BIGINT NOT NULL)'], ['DELETE FROM written']);
@@ -25,7 +25,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   const transactions = async () =>
     (await rig.source.query<{ tx: unknown }[]>('SELECT DISTINCT tx FROM written')).map(({ tx }) => Number(tx));
 
-  /** Writes again and again, until it is refused; answers by what. */
+  /** Writes repeatedly until a write is refused. Resolves to the refusal. */
   function writing(manager: EntityManager): { first: Promise<unknown>; refusal: Promise<unknown> } {
     const first = manager.query(write);
     const goOn = async (): Promise<never> => {
@@ -35,7 +35,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     return { first, refusal: goOn().catch((error: unknown) => error) };
   }
 
-  it('nothing is written behind its ROLLBACK by a branch of the task that goes on', async () => {
+  it('a branch of the task that keeps running writes nothing after the ROLLBACK', async () => {
     const locks = await process();
     const error = new Error('of one branch');
     let refusal: Promise<unknown> = Promise.resolve();
@@ -50,7 +50,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     expect(await transactions()).toEqual([]);
   });
 
-  it('a task of lock.run that fails is rolled back by whatever releases the lock, unless that says otherwise', async () => {
+  it('any release rolls back after a failed task of lock.run, unless its options say otherwise', async () => {
     const locks = await process();
     const error = new Error('of the task');
     const failing = async (release: (lock: Lock) => Promise<unknown>, isAsync = true) => {
@@ -91,7 +91,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     expect(await transactions()).toEqual([]);
   });
 
-  it('a nested task of lock.run that fails leaves the end of the transaction to the outermost one', async () => {
+  it('a nested task of lock.run that fails leaves the end of the transaction to the outermost task', async () => {
     const locks = await process();
     await locks.withLock('a', async (lock) => {
       await entityManagerOf(lock).query(write);
@@ -102,7 +102,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     expect(await transactions()).toHaveLength(1);
   });
 
-  it('a task that chooses another schema with such a table leaves the locks of others in theirs', async () => {
+  it('a task that switches to another schema with a lock table leaves other locks in their own schema', async () => {
     const [one, two] = [await process(), await process()];
     await (await one.acquire('b')).release();
     const table = isPostgres ? 'public.distributed_lock' : `${String(rig.source.options.database)}.distributed_lock`;
@@ -123,10 +123,10 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     await rig.source.query(isPostgres ? 'DROP SCHEMA tenant CASCADE' : 'DROP DATABASE tenant');
   });
 
-  it('a repository stays in it, also where typeorm-transactional has its own transaction', async () => {
+  it("a repository stays in the lock's transaction, even if typeorm-transactional has its own", async () => {
     const app = await rig.backend.source({ entities: [Account] }).initialize();
     const locks = await rig.processes.start(sharingSubscribers(app));
-    // What initializeTransactionalContext() of typeorm-transactional 0.5 does.
+    // Copies what initializeTransactionalContext() of typeorm-transactional 0.5 does.
     Object.defineProperty(Repository.prototype, 'manager', {
       configurable: true,
       get: () => app.manager,
@@ -145,7 +145,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     await app.destroy();
   });
 
-  it('nor when maxHold passes', async () => {
+  it('a branch of the task that keeps running writes nothing after maxHold passes', async () => {
     const locks = await process();
     let refusal: Promise<unknown> = Promise.resolve();
     const task = locks.withLock('a', (lock) => (refusal = writing(entityManagerOf(lock)).refusal), {
@@ -156,7 +156,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     expect(await transactions()).toEqual([]);
   });
 
-  it('nor behind its COMMIT', async () => {
+  it('a branch that keeps running writes nothing after the COMMIT', async () => {
     const locks = await process();
     const lock = await locks.acquire('a');
     const manager = entityManagerOf(lock);
@@ -166,14 +166,14 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     expect(await refusal).toMatchObject({ message: expect.stringContaining(ENDED) as string });
     expect(await transactions()).toHaveLength(1);
     expect(await transactions()).not.toEqual([0]);
-    // Its connection has another holder now.
+    // The connection has another holder now.
     await using other = await locks.acquire('b');
     await expect(manager.query(write)).rejects.toThrow('already released');
     await expect(manager.transaction((nested) => nested.query(write))).rejects.toThrow('already released');
     expect(other.isHeld()).toBe(true);
   });
 
-  it('a statement that a subscriber of the application has kept back is refused behind its COMMIT', async () => {
+  it("a statement delayed by an application's subscriber is refused after the COMMIT", async () => {
     const app = rig.backend.source();
     let letGo = () => {};
     const kept = new Promise<void>((resolve) => (letGo = resolve));
@@ -190,7 +190,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     expect(await transactions()).toEqual([]);
   });
 
-  it('a nested transaction of a branch that goes on commits nothing of a task that has failed', async () => {
+  it('a nested transaction in a branch that keeps running commits nothing of a failed task', async () => {
     const locks = await process();
     const error = new Error('of one branch');
     let nested: Promise<unknown> = Promise.resolve();
@@ -213,13 +213,13 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     expect(await transactions()).toEqual([]);
   });
 
-  it('a subscriber that fails behind the end replaces no error of a task, and makes no release uncertain', async () => {
+  it('a subscriber that fails after the end replaces no task error, and makes no release uncertain', async () => {
     const app = rig.backend.source();
     const fail = () => Promise.reject(new Error('of the subscriber'));
     app.subscribers.push({ afterTransactionCommit: fail, afterTransactionRollback: fail });
     const locks = await rig.processes.start(sharingSubscribers(app));
     const error = new Error('of the task');
-    // What is locked for the first time costs a rollback, too.
+    // The first lock of a key adds a rollback of its own.
     const task = locks.withLock('watched by a subscriber', async (lock) => {
       await entityManagerOf(lock).query(write);
       throw error;
@@ -230,7 +230,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     expect(await transactions()).toEqual([]);
   });
 
-  it('a ROLLBACK that is not answered does not replace the error of the task either', async () => {
+  it('a ROLLBACK without a reply does not replace the task error', async () => {
     const provider = await rig.backend.provider({ sessionGuard: '30s', commandTimeout: '1s' });
     const locks = await rig.processes.start(provider);
     const error = new Error('of the task');
@@ -243,7 +243,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     rig.backend.wireOf(provider)?.thaw();
   });
 
-  it('a COMMIT of the application in the middle of it is a loss immediately', async () => {
+  it('a COMMIT by the application loses the lock immediately', async () => {
     const [ann, bob] = [await process(), await process()];
     const lock = await ann.acquire('a');
     const manager = entityManagerOf(lock);
@@ -255,20 +255,21 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     expect(await transactions()).toHaveLength(1);
   });
 
-  it('a COMMIT that waited for a statement which has ended in a deadlock is a loss', async () => {
+  it('a COMMIT that waited for a statement that ended in a deadlock loses the lock', async () => {
     const locks = await process();
     const rival = rig.source.createQueryRunner();
     await rival.startTransaction();
     const update = (manager: EntityManager, id: number) =>
       manager.query(`UPDATE account SET balance = balance + 1 WHERE id = ${id}`);
-    // The server undoes the transaction that has written less.
+    // The server rolls back the transaction that has written less.
     for (let count = 0; count < 50; count += 1) await rival.manager.query(write);
     await update(rival.manager, 2);
     const lock = await locks.acquire('a');
     const manager = entityManagerOf(lock);
     await update(manager, 1);
     if (isPostgres) {
-      // Each transaction that waits looks for a deadlock once. The lock's must find it, even if the rival begins to wait late.
+      // Each waiting transaction checks for a deadlock once. The lock's must find it, even if the rival starts to wait
+      // late.
       await manager.query(`SET LOCAL deadlock_timeout = '3s'`);
       await rival.query(`SET LOCAL deadlock_timeout = '60s'`);
     }
@@ -283,7 +284,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     await rival.release();
   });
 
-  it('a statement that is under way when its session is destroyed is answered, so withLock settles', async () => {
+  it('a statement in flight when its session is destroyed settles, and so does withLock', async () => {
     const locks = await process({ sessionGuard: '2s', commandTimeout: '1s' });
     let refusal: unknown;
     const task = locks.withLock('a', async (lock) => {
@@ -296,7 +297,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   if (isPostgres) {
     const failing = 'SELECT * FROM nowhere';
 
-    it('a statement that fails frees nothing, and a task that goes on learns that nothing was saved', async () => {
+    it('a failed statement frees nothing, and a task that continues learns that nothing was saved', async () => {
       const [ann, bob] = [await process(), await process()];
       const task = ann.withLock('a', async (lock) => {
         const manager = entityManagerOf(lock);
@@ -311,16 +312,16 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
       await (await bob.acquire('a', { wait: 0 })).release();
     });
 
-    it('a task that fails by it gets that error, and no loss', async () => {
+    it('a task that fails with that statement rejects with its error, and not with a loss', async () => {
       const locks = await process();
       const task = locks.withLock('a', (lock) => entityManagerOf(lock).query(failing));
       await expect(task).rejects.toThrow('nowhere');
       await expect(task).rejects.not.toBeInstanceOf(LockLostError);
-      // Nor has it cost its connection.
+      // The connection is still usable.
       await locks.withLock('a', (lock) => entityManagerOf(lock).query(write), { wait: 0 });
     });
 
-    it('what fails in a nested transaction undoes that alone, and the lock stays', async () => {
+    it('a failure in a nested transaction undoes only that transaction, and the lock stays', async () => {
       const [ann, bob] = [await process(), await process()];
       await ann.withLock('a', async (lock) => {
         const manager = entityManagerOf(lock);
@@ -333,10 +334,10 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
       expect(await transactions()).toHaveLength(1);
     });
 
-    it('a COMMIT that the server answers with a ROLLBACK is a loss', async () => {
+    it('a COMMIT that the server answers with a ROLLBACK loses the lock', async () => {
       const app = rig.backend.source();
       const subscriber: EntitySubscriberInterface = {
-        // Fails after everything was well.
+        // Fails after everything else succeeded.
         beforeTransactionCommit: ({ queryRunner }) => errorOf(queryRunner.query('SELEC')) as Promise<undefined>,
       };
       app.subscribers.push(subscriber);

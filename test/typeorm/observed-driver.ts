@@ -2,7 +2,10 @@ import * as mysql2 from 'mysql2';
 import pg from 'pg';
 import { DataSource } from 'typeorm';
 
-/** Called before a statement of the locks is sent, which waits for the promise. `answered` resolves when it has been answered. */
+/**
+ * Called before a lock statement is sent, which waits for the returned promise. `answered` resolves when its reply
+ * arrives.
+ */
 export type Observer = (
   sql: string,
   values: readonly unknown[],
@@ -13,7 +16,7 @@ export type Observer = (
 type Callback = (error: unknown, ...answer: unknown[]) => unknown;
 type Send = (statement: string | object, values: unknown, callback: Callback) => unknown;
 
-/** The same DataSource with a driver of its own, through which a test sees each statement of the locks and may hold it back. */
+/** Returns the same DataSource with its own driver, through which a test sees each lock statement and can delay it. */
 export function observed({ options }: DataSource, observer: Observer): DataSource {
   const observe = <C extends object>(connection: C): C => {
     for (const name of ['query', 'execute']) {
@@ -54,9 +57,9 @@ function observedSend(connection: object, send: Send, observer: Observer): Send 
 }
 
 interface Sql {
-  /** In mysql2. */
+  /** mysql2's property. */
   readonly sql?: string;
-  /** In pg. */
+  /** pg's property. */
   readonly text?: string;
 }
 
@@ -72,7 +75,7 @@ const KINDS: readonly (readonly [name: string, form: RegExp])[] = [
   ['release', /^UPDATE \S+ SET holder = NULL, expires = /],
 ];
 
-/** What a statement of leases does; undefined for any other. */
+/** Returns what a lease statement does, or undefined for any other statement. */
 export function kindOf(sql: string): string | undefined {
   return KINDS.find(([, form]) => form.test(sql))?.[0];
 }

@@ -19,18 +19,18 @@ const LOCKS = 'distributed_lock';
 
 const familyOf = (type: SqlType) => (type === 'mariadb' ? 'mysql' : 'postgres');
 
-/** Makes an account that may do nothing but what it is granted, and answers the DataSource of its application. */
+/** Creates an account with only the privileges it is granted, and returns the DataSource of its application. */
 async function makeLocker(backend: SqlBackend): Promise<DataSource> {
   const statements =
     backend.type === 'postgres'
       ? ['CREATE ROLE locker LOGIN', 'REVOKE CREATE ON SCHEMA public FROM PUBLIC']
-      : // Everybody may do everything in a database of the name `test`.
+      : // In a database named `test`, every account may do everything.
         [`CREATE USER locker@'%' IDENTIFIED BY 'secret'`, 'DELETE FROM mysql.db', 'FLUSH PRIVILEGES'];
   for (const sql of statements) await backend.admin.query(sql);
   return backend.source({ username: 'locker', password: 'secret' });
 }
 
-describe.each(databases)('a user of %s with the privileges that the docs name', (type) => {
+describe.each(databases)('a user of %s with only the documented privileges', (type) => {
   const backend = SqlBackend.forTests(type);
   const processes = new LockProcesses();
   let source: DataSource;
@@ -40,14 +40,14 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
     source = await makeLocker(backend);
     await backend.admin.query(`GRANT SELECT, INSERT, UPDATE ON ${LOCKS} TO locker`);
   });
-  // A server that is slow to answer must not cost a session.
+  // A slow server must not cost a session.
   const given = () => ({ dataSource: source, commandTimeout: '10s' });
 
   it.each([
     ['row', () => new TypeOrmRowLockProvider({ ...given(), fencing: true })],
     ['version', () => new TypeOrmVersionLockProvider(given())],
     ['advisory', () => new TypeOrmAdvisoryLockProvider({ ...given(), fencing: true })],
-  ] as const)('has locks by %s, waits, ends waits, writes values and serves two applications', async (_, make) => {
+  ] as const)('acquires %s locks, waits, ends waits, writes values and serves two applications', async (_, make) => {
     const provider = make();
     const [ann, bob] = await Promise.all([processes.start(provider), processes.start(provider)]);
     const held = await ann.acquire('k');
@@ -67,7 +67,7 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
     expect((await records.replace('a', value, 'b')).value).toBe('b');
   });
 
-  it('a record that the account may not write is a refusal, until it may', async () => {
+  it('is refused a record that the account may not write, until it may', async () => {
     const locks = await processes.start(new TypeOrmVersionLockProvider(given()));
     const { records } = locks.admin.backend(SqlLockBackend);
     expect((await records.replace('refused', null, 'a')).value).toBe('a');
@@ -81,7 +81,7 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
     expect((await records.replace('refused', 'a', 'b')).value).toBe('b');
   });
 
-  it('without DELETE a table that is to clean itself is warned about once', async () => {
+  it('causes one warning if the table should purge itself and DELETE is missing', async () => {
     const warnings: string[] = [];
     const logger = { ...silentLogger, warn: (message: string) => warnings.push(message) };
     const locks = await processes.start(new TypeOrmVersionLockProvider(given()), { namespace: 'unclean', logger });
@@ -96,20 +96,20 @@ describe.each(databases)('a user of %s with the privileges that the docs name', 
   it.each([
     ['row', () => new TypeOrmRowLockProvider(given())],
     ['version', () => new TypeOrmVersionLockProvider(given())],
-  ] as const)('needs DELETE to purge rows of %s', async (_, make) => {
+  ] as const)('needs DELETE to purge rows of %s locks', async (_, make) => {
     const locks = await processes.start(make());
     await (await locks.acquire('old')).release();
     await backend.admin.query(`UPDATE ${LOCKS} SET expires = 1`);
     await expect(locks.admin.purge({ unusedFor: '1s' })).rejects.toThrow(/denied/);
     await backend.admin.query(`GRANT DELETE ON ${LOCKS} TO locker`);
     await locks.admin.purge({ unusedFor: '1s' });
-    // The one that each hour makes may have been first.
+    // The hourly purge may have been first.
     expect(await backend.admin.query(`SELECT name FROM ${LOCKS} WHERE name LIKE '%:old'`)).toEqual([]);
     await backend.admin.query(`REVOKE DELETE ON ${LOCKS} FROM locker`);
   });
 });
 
-it('another driver of MySQL than mysql2 is refused at the start', async () => {
+it('a MySQL driver other than mysql2 fails the start', async () => {
   const driver = { createConnection: () => undefined, createPool: () => undefined, createPoolCluster: () => undefined };
   const dataSource = new DataSource({ type: 'mysql', url: 'mysql://127.0.0.1:1/app', driver });
   const locks = new LockManager({ providers: { sql: new TypeOrmRowLockProvider({ dataSource }) } });
@@ -118,8 +118,9 @@ it('another driver of MySQL than mysql2 is refused at the start', async () => {
   await expect(start).rejects.toThrow('need the mysql2 driver, but the DataSource uses another one');
 });
 
-// What a server refuses it would refuse again. The callers here would wait for an hour.
-describe.each(databases)('refusals of %s fail immediately and say what to do', (type) => {
+// A server that refuses a statement would refuse it again. Without an immediate error, these callers would wait for an
+// hour.
+describe.each(databases)('refusals on %s fail immediately and say what to do', (type) => {
   const backend = SqlBackend.forTests(type);
   const processes = new LockProcesses();
   let source: DataSource;
@@ -153,24 +154,24 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
     await expect(work).rejects.toThrow(message);
   }
 
-  /** Makes a table with which the account may do what is named. */
+  /** Creates a table on which the account has these privileges. */
   async function table(name: string, privileges: string): Promise<string> {
     await run(createTableSql(familyOf(type), name));
     await run(`GRANT ${privileges} ON ${name} TO locker`);
     return name;
   }
 
-  it.each(each)('%s: a privilege that is missing at the start', async (kind, make) => {
+  it.each(each)('%s: a missing privilege fails the start', async (kind, make) => {
     const [first, second] = [await table(`${kind}_1`, 'SELECT, UPDATE'), await table(`${kind}_2`, 'SELECT, INSERT')];
     await refused(start(make({ table: first })), type === 'mariadb' ? /INSERT command denied/ : /INSERT/);
     await refused(start(make({ table: second })), type === 'mariadb' ? /UPDATE command denied/ : /UPDATE/);
   });
 
-  it.each(each)('%s: a privilege that is taken away later', async (kind, make) => {
+  it.each(each)('%s: a privilege that is revoked later fails the next lock', async (kind, make) => {
     const name = await table(`${kind}_3`, 'SELECT, INSERT, UPDATE');
     const locks = await start(make({ table: name }));
     await (await locks.acquire('before')).release();
-    // To lock a row, MariaDB asks for SELECT only.
+    // MariaDB needs only SELECT to lock a row.
     const privilege = kind === 'row' && type === 'mariadb' ? 'SELECT' : 'UPDATE';
     await run(`REVOKE ${privilege} ON ${name} FROM locker`);
     await refused(locks.acquire('before'), new RegExp(`denied.*${privilege}`));
@@ -178,20 +179,20 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
     await (await locks.acquire('before')).release();
   });
 
-  it.each(each)('%s: `synchronize` without CREATE', async (kind, make) => {
+  it.each(each)('%s: `synchronize` without CREATE fails the start', async (kind, make) => {
     const account =
       type === 'mariadb' ? { username: 'writer', password: 'secret' } : { username: 'locker', database: 'postgres' };
     const dataSource = backend.source(account);
     await refused(start(make({ dataSource, table: `${kind}_4`, synchronize: true })), /CREATE.*migration/);
   });
 
-  it.each(each)('%s: a table that is another one', async (kind, make) => {
+  it.each(each)('%s: a table with other columns fails the start', async (kind, make) => {
     await run(`CREATE TABLE ${kind}_5 (id INT PRIMARY KEY, name VARCHAR(9))`);
     await run(`GRANT SELECT, INSERT, UPDATE ON ${kind}_5 TO locker`);
     await refused(start(make({ table: `${kind}_5` })), /column|privilege/i);
   });
 
-  it('a table without its primary key, or of a storage engine without row locks', async () => {
+  it('a table without its primary key, or with a storage engine without row locks, fails the start', async () => {
     const name = await table('keyless', 'SELECT, INSERT, UPDATE');
     await run(
       type === 'mariadb' ? `ALTER TABLE ${name} DROP PRIMARY KEY` : `ALTER TABLE ${name} DROP CONSTRAINT ${name}_pkey`,
@@ -203,7 +204,7 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
     await refused(start(kinds.row({ table: myisam })), /InnoDB/);
   });
 
-  it('an account that does not exist', async () => {
+  it('an account that does not exist fails the start', async () => {
     const unknown = backend.source({ username: 'nobody', password: 'wrong' });
     const starting = start(kinds.row({ dataSource: unknown }));
     await refused(starting, /nobody.*Check the username and password/);
@@ -213,7 +214,7 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
   });
 
   if (type === 'postgres')
-    it('row-level security', async () => {
+    it('row-level security fails the start or the lock', async () => {
       const name = await table('secured', 'SELECT, INSERT, UPDATE');
       await run(`ALTER TABLE ${name} ENABLE ROW LEVEL SECURITY`);
       await refused(start(kinds.row({ table: name })), /row-level security/);
@@ -232,8 +233,8 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
     });
 
   if (type === 'postgres')
-    // Some operators take such functions from everybody.
-    it('a function of advisory locks that the account may not call', async () => {
+    // Some operators revoke such functions from PUBLIC.
+    it('an advisory lock function that the account may not call fails the start', async () => {
       await run('REVOKE EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) FROM PUBLIC');
       const denied = /permission denied for function pg_try_advisory_lock/;
       await refused(start(kinds.advisory({ fencing: false })), denied);
@@ -241,7 +242,7 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
     });
 
   if (type === 'mariadb')
-    it('a server that becomes read-only, also for an account that may write there', async () => {
+    it('a server that becomes read-only refuses locks, even for an account that may still write', async () => {
       const root = { dataSource: backend.source(), synchronize: true };
       const [row, advisory] = [kinds.row(root), kinds.advisory({ ...root, fencing: false })];
       const [rows, names] = await Promise.all([start(row), start(advisory)]);
@@ -256,10 +257,10 @@ describe.each(databases)('refusals of %s fail immediately and say what to do', (
       await refused(rows.acquire('free'), /read-only/);
       await refused(rows.acquire('free', { mode: 'shared' }), /read-only/);
       await refused(names.acquire('free'), /read-only/);
-      // A new connection.
+      // Opens a new connection.
       await refused(Promise.all(['a', 'b', 'c'].map((key) => rows.acquire(key))), /read-only/);
       expect([held.isHeld(), name.isHeld()]).toEqual([false, false]);
-      // It was queued before.
+      // The waiter was queued before.
       await refused(waiter, /read-only/);
       await run('SET GLOBAL read_only = 0');
       for (const locks of [rows, names]) await (await locks.acquire('free')).release();

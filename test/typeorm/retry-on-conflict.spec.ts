@@ -9,7 +9,7 @@ import {
 } from '../../lib/providers/typeorm/index.js';
 import { close, start } from '../nest/apps.js';
 
-const conflict = () => new VersionConflictError('written by somebody else');
+const conflict = () => new VersionConflictError('written by another caller');
 type Untyped = MethodDecorator & PropertyDecorator & ClassDecorator;
 const Retried = (options?: RetryOnConflictOptions) => RetryOnConflict(options) as unknown as Untyped;
 
@@ -18,7 +18,7 @@ describe('@RetryOnConflict', () => {
     jest.restoreAllMocks();
   });
 
-  /** Runs a method that fails with each of `errors` in turn, and then answers. */
+  /** Runs a method that throws each of `errors` in turn, then succeeds. */
   async function call(errors: readonly Error[], options?: RetryOnConflictOptions) {
     const left = [...errors];
     let runs = 0;
@@ -36,14 +36,14 @@ describe('@RetryOnConflict', () => {
     return { runs, outcome };
   }
 
-  it('runs the method again on a conflict, with its arguments and its instance', async () => {
+  it('runs the method again after a conflict, with its arguments and its instance', async () => {
     expect(await call([])).toEqual({ runs: 1, outcome: 'Ann done' });
     expect(await call([conflict()])).toEqual({ runs: 2, outcome: 'Ann done' });
     const theirs = new OptimisticLockVersionMismatchError('account', 1, 2);
     expect(await call([theirs, conflict()])).toEqual({ runs: 3, outcome: 'Ann done' });
   });
 
-  it('passes the last conflict as it is', async () => {
+  it('passes on the last conflict unchanged', async () => {
     const errors = [conflict(), conflict(), conflict(), conflict()];
     expect(await call(errors)).toEqual({ runs: 3, outcome: errors[2] });
     const { runs, outcome } = await call(errors, { attempts: 1 });
@@ -51,23 +51,23 @@ describe('@RetryOnConflict', () => {
     expect(outcome).toBe(errors[0]);
   });
 
-  it('passes every other error at once', async () => {
+  it('passes on every other error immediately', async () => {
     const error = new Error('of the method');
     const { runs, outcome } = await call([error]);
     expect(runs).toBe(1);
     expect(outcome).toBe(error);
   });
 
-  it('pauses at random, up to a bound that doubles', async () => {
+  it('pauses for a random time, up to a bound that doubles', async () => {
     const random = jest.spyOn(Math, 'random').mockReturnValue(1);
     const startedAt = performance.now();
     await call([conflict(), conflict(), conflict()], { attempts: 4 });
-    // 20 + 40 + 80; a timer may be 1 ms early.
+    // 20 + 40 + 80. A timer may fire 1 ms early.
     expect(performance.now() - startedAt).toBeGreaterThan(130);
     expect(random).toHaveBeenCalledTimes(3);
   });
 
-  it('takes after the method: name, length and metadata', () => {
+  it('keeps the name, length and metadata of the method', () => {
     class Accounts {
       @RetryOnConflict()
       @Get('deposit')
@@ -79,7 +79,7 @@ describe('@RetryOnConflict', () => {
     expect(Reflect.getMetadata('path', deposit)).toBe('deposit');
   });
 
-  it('below @DistributedLock all runs are under one hold', async () => {
+  it('runs all attempts under one hold below @DistributedLock', async () => {
     const tokens: unknown[] = [];
     @Injectable()
     class Accounts {
@@ -97,7 +97,7 @@ describe('@RetryOnConflict', () => {
     await close(app);
   });
 
-  it('refuses what cannot be run again, and options that cannot work', () => {
+  it("rejects what can't run again, and invalid options", () => {
     const refused = (decorate: () => unknown, why: RegExp) => {
       expect(decorate).toThrow(LockConfigError);
       expect(decorate).toThrow(why);

@@ -10,7 +10,7 @@ import { AccountsRig, errorOf } from './accounts.js';
 import { observed } from './observed-driver.js';
 import { TABLE } from './sql-backend.js';
 
-// What the servers themselves answer when things go wrong, and what is left of it.
+// How the servers themselves respond to faults, and what remains afterwards.
 describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (type) => {
   const isPostgres = type === 'postgres';
   const rig = new AccountsRig(type);
@@ -24,7 +24,7 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
       ({ balance }) => balance,
     );
 
-  /** Two transactions that wait for one another; answers which one the server has undone, both still open. */
+  /** Makes two transactions wait for each other. Resolves to the one that the server rolled back. Both stay open. */
   async function deadlock(
     first: EntityManager,
     second: EntityManager,
@@ -37,11 +37,11 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
       errors[1].then((error) => (error ? second : errors[0].then(() => first))),
     ]);
     const error = await (victim === first ? errors[0] : errors[1]);
-    // On Postgres the victim keeps nothing but its name; the other one goes on either way.
+    // On Postgres, the victim stays open but aborted. The other one continues either way.
     return { victim, error };
   }
 
-  /** Two transactions of the application. */
+  /** Runs `work` with two transactions of the application. */
   async function twoTransactions(work: (first: EntityManager, second: EntityManager) => Promise<void>): Promise<void> {
     const runners = [rig.source.createQueryRunner(), rig.source.createQueryRunner()] as const;
     try {
@@ -55,7 +55,7 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     }
   }
 
-  it('takes the errors of the server for what they are', async () => {
+  it('classifies the errors of the server', async () => {
     await twoTransactions(async (first, second) => {
       await update(first, 1, 1);
       const busy = isPostgres
@@ -90,12 +90,12 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     expect(faultOf(await errorOf(rig.source.query('SELEC')))).toBe('refused');
   });
 
-  it('the guard frees the row of a holder that is cut off, who can write nothing when it is back', async () => {
-    // The server frees the row after the guard, for which both servers count whole seconds or more.
+  it("the guard frees the row of a holder that is cut off, which can't write when it is back", async () => {
+    // The server frees the row after the guard, which both servers measure in whole seconds or more.
     const provider = await rig.backend.provider({ sessionGuard: '1s' });
     const [frozen, other] = [await process(provider), await process()];
     let isCutOff = false as boolean;
-    // A machine that is busy for a second loses the lock before it can be cut off.
+    // A machine that is busy for a second loses the lock before the test cuts it off.
     while (!isCutOff) {
       const task = frozen.withLock('a', async (lock) => {
         const manager = entityManagerOf(lock);
@@ -112,7 +112,7 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     expect(await balances()).toEqual([2, 0]);
   }, 90_000);
 
-  it('ten callers that nest two locks over two connections end, each with both or with an error of capacity', async () => {
+  it('ten callers that nest two locks on two connections each end with both locks or with a capacity error', async () => {
     const locks = await process(undefined, { maxConnections: 2 });
     const nested = Array.from({ length: 10 }, (_, index) =>
       locks.withLock(`outer:${index}`, () => locks.withLock(`z-inner:${index}`, () => sleep(5), { wait: 200 }), {
@@ -125,7 +125,7 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     expect(await rig.backend.untilTransactions(0)).toBe(0);
   });
 
-  it('a caller that leaves as soon as it waits is busy, also when the connections are closed in that moment', async () => {
+  it('a caller that leaves as soon as it waits gets busy, even if the connections close at that moment', async () => {
     const provider = await rig.backend.provider();
     const [holder, backend] = [provider.createBackend(contextFor()), provider.createBackend(contextFor())];
     expect(await holder.acquire(request('left'))).not.toBe('busy');
@@ -158,7 +158,7 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     await (await bob.acquire('a')).release();
   });
 
-  it('a caller that leaves while its first statement is not answered leaves no connection behind', async () => {
+  it('a caller that leaves before its first statement has a reply leaves no connection behind', async () => {
     const time = new FakeClock();
     const provider = await rig.backend.provider({ maxConnections: 1, commandTimeout: '1h' });
     const locks = await rig.processes.start(provider, { clock: time });
@@ -169,13 +169,13 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     await time.advance(50);
     departure.abort(new Error('gone'));
     await expect(left).rejects.toThrow('gone');
-    // Until the statement counts as unanswered.
+    // Advances until the statement counts as unanswered.
     await time.advance(3_600_000);
     rig.backend.wireOf(provider)?.thaw();
     await (await locks.acquire('a')).release();
   });
 
-  it('while the server is silent, callers without a connection are not told that there are too few', async () => {
+  it('callers without a connection get no capacity error while the server is silent', async () => {
     const provider = await rig.backend.provider({ maxConnections: 2, commandTimeout: '1s' });
     const locks = await process(provider);
     const failures = async () => {
@@ -191,7 +191,7 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     expect(await failures()).toEqual(new Set(['LockCapacityError']));
   }, 60_000);
 
-  it('purge() under a lock that has the only connection has one of its own', async () => {
+  it('purge() under a lock that has the only connection opens its own', async () => {
     const provider = await rig.backend.provider({ maxConnections: 1 });
     const locks = await process(provider);
     await locks.withLock('old', () => undefined);
@@ -199,7 +199,7 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     expect(await locks.withLock('nightly', () => locks.admin.purge({ unusedFor: '1s' }))).toBeGreaterThan(0);
   });
 
-  it('nothing is left on a connection by locks that were released, busy, cancelled, failed or nested', async () => {
+  it('locks that were released, busy, cancelled, failed or nested leave nothing on a connection', async () => {
     const [ann, bob] = [await process(), await process()];
     const held = await ann.acquire('a');
     expect(await bob.tryAcquire('a')).toBeNull();

@@ -16,7 +16,7 @@ import { Account } from './accounts.js';
 import { observed, type Observer } from './observed-driver.js';
 import { NUMBERS, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 
-// One database at a time: a run of one alone is `npm test -- test/typeorm/row-lock.spec.ts -t mariadb`.
+// To test one database only, run `npm test -- test/typeorm/row-lock.spec.ts -t mariadb`.
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 
 describe.each(databases)('row locks on %s', (type) => {
@@ -38,7 +38,7 @@ describe.each(databases)('row locks on %s', (type) => {
   });
   afterAll(() => backend.stop());
 
-  /** The DataSource of an application. */
+  /** Returns the DataSource of an application. */
   async function application(options: object = {}): Promise<DataSource> {
     const source = await backend.source({ entities: [Account], ...options }).initialize();
     sources.push(source);
@@ -57,7 +57,7 @@ describe.each(databases)('row locks on %s', (type) => {
       },
       namespace: 'test',
       clock,
-      // A waiter is served within milliseconds, and within seconds on a busy machine.
+      // A waiter is granted the lock within milliseconds, and within seconds on a busy machine.
       defaults: { wait: '1m' },
     });
     managers.push(locks);
@@ -65,7 +65,7 @@ describe.each(databases)('row locks on %s', (type) => {
     return locks;
   }
 
-  /** The loss is known within milliseconds, and within seconds on a busy machine. */
+  /** The loss is detected within milliseconds, and within seconds on a busy machine. */
   async function untilLost(lock: Lock): Promise<void> {
     for (const end = Date.now() + 15_000; lock.isHeld() && Date.now() < end;) await sleep(2);
   }
@@ -77,7 +77,7 @@ describe.each(databases)('row locks on %s', (type) => {
 
   const write = (manager: EntityManager, id: number, balance: number) => manager.save(Account, { id, balance });
 
-  it('what is written in the transaction of a lock is committed by its release', async () => {
+  it("a release commits what was written in the lock's transaction", async () => {
     const locks = await process();
     await locks.withLock('account:1', async (lock) => {
       await write(entityManagerOf(lock), 1, 100);
@@ -87,7 +87,7 @@ describe.each(databases)('row locks on %s', (type) => {
     expect(await backend.untilTransactions(0)).toBe(0);
   });
 
-  it('it is rolled back when the task fails, and the error of the task is thrown', async () => {
+  it('the transaction is rolled back if the task fails, and the task error is thrown', async () => {
     const locks = await process();
     const error = new Error('of the task');
     const task = locks.withLock('account:1', async (lock) => {
@@ -98,7 +98,7 @@ describe.each(databases)('row locks on %s', (type) => {
     expect(await balances()).toEqual({});
   });
 
-  it('a holder that is killed in the middle has written nothing, notices it immediately, and the next one has the lock', async () => {
+  it('a holder that is killed midway has written nothing and is notified immediately, and the next caller gets the lock', async () => {
     const [ann, bob] = [await process(), await process()];
     let next: Promise<unknown> = Promise.resolve();
     const task = ann.withLock('account:1', async (lock) => {
@@ -116,8 +116,9 @@ describe.each(databases)('row locks on %s', (type) => {
     expect(await balances()).toEqual({ 1: 200 });
   });
 
-  // An INSERT IGNORE would, until it gives up: its caller has found no row, and another has made and locked it meanwhile.
-  it('whoever creates the row of a key does not wait for its holder', async () => {
+  // An INSERT IGNORE would wait until it times out: its caller found no row, and another caller has created and locked
+  // it meanwhile.
+  it('creating the row of a key does not wait for its holder', async () => {
     const locks = await process();
     await using lock = await locks.acquire('account:1');
     const family = type === 'mariadb' ? 'mysql' : 'postgres';
@@ -131,7 +132,7 @@ describe.each(databases)('row locks on %s', (type) => {
   });
 
   it('a holder that is cut off before its commit learns that the lock was lost', async () => {
-    // The server frees the row after the guard, for which both servers count whole seconds or more.
+    // The server frees the row after the guard, which both servers measure in whole seconds or more.
     const provider = await backend.provider({ sessionGuard: '1s', commandTimeout: '1h' });
     const time = new FakeClock();
     const locks = await process({}, provider, time);
@@ -155,20 +156,20 @@ describe.each(databases)('row locks on %s', (type) => {
     backend.wireOf(provider)?.thaw();
   }, 90_000);
 
-  it('a statement that failed and was caught is never taken for a commit of the rest', async () => {
+  it('a failed statement that the task caught never leads to a commit of only the rest', async () => {
     const locks = await process();
     const task = locks.withLock('account:1', async (lock) => {
       const manager = entityManagerOf(lock);
       await write(manager, 1, 100);
       await expect(manager.query('SELECT * FROM nowhere')).rejects.toThrow();
     });
-    // Postgres undoes the whole transaction, MariaDB the statement alone.
+    // Postgres rolls back the whole transaction, MariaDB only the statement.
     if (type === 'postgres') await expect(task).rejects.toBeInstanceOf(LockLostError);
     else await task;
     expect(await balances()).toEqual(type === 'postgres' ? {} : { 1: 100 });
   });
 
-  it('a nested transaction that was left open is no commit, and its connection is not used again', async () => {
+  it('a nested transaction left open is not committed, and its connection is not reused', async () => {
     const locks = await process({ maxConnections: 1 });
     const task = locks.withLock('account:1', async (lock) => {
       const manager = entityManagerOf(lock);
@@ -183,7 +184,7 @@ describe.each(databases)('row locks on %s', (type) => {
   it('a statement may take most of the guard, and a heartbeat follows it', async () => {
     const [guard, most] = [600_000, 400_000];
     const time = new FakeClock();
-    // Answers take real time, in which a test may advance this clock by hours.
+    // Replies take real time, in which a test may advance this clock by hours.
     const locks = await process({}, await backend.provider({ sessionGuard: guard, commandTimeout: '24h' }), time);
     await backend.admin.query('INSERT INTO account (id, balance) VALUES (1, 0)');
     const other = backend.admin.createQueryRunner();
@@ -207,7 +208,7 @@ describe.each(databases)('row locks on %s', (type) => {
     expect(await balances()).toEqual({ 1: 1 });
   });
 
-  it('a transaction that the server has rolled back for a deadlock is a lock that is lost', async () => {
+  it('a lock is lost if the server rolls back its transaction for a deadlock', async () => {
     await backend.admin.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)');
     const [ann, bob] = [await process(), await process()];
     const update = (id: number, manager: EntityManager) =>
@@ -227,7 +228,7 @@ describe.each(databases)('row locks on %s', (type) => {
     expect(await balances()).toEqual({ 1: 1, 2: 1 });
   });
 
-  it('a key that was never locked is granted to one of fifty', async () => {
+  it('a key that was never locked is granted to one of fifty callers at a time', async () => {
     const processes = await Promise.all([process(), process(), process(), process(), process()]);
     for (const key of ['fresh', 'young']) {
       let inside = 0;
@@ -243,13 +244,13 @@ describe.each(databases)('row locks on %s', (type) => {
     }
   }, 120_000);
 
-  it('more locks than connections is an error of capacity in the time of the caller', async () => {
+  it("more locks than connections cause a capacity error within the caller's wait", async () => {
     const locks = await process({ maxConnections: 3 });
     const held = [await locks.acquire('a'), await locks.acquire('b')];
     await expect(locks.acquire('c', { wait: 0 })).rejects.toBeInstanceOf(LockCapacityError);
     const start = performance.now();
     await expect(locks.acquire('c', { wait: 300 })).rejects.toBeInstanceOf(LockCapacityError);
-    // Without a limit it waits until a connection is free.
+    // Without a time limit, the caller would wait until a connection is free.
     expect(performance.now() - start).toBeLessThan(10_000);
     const late = locks.acquire('c');
     await sleep(50);
@@ -258,17 +259,17 @@ describe.each(databases)('row locks on %s', (type) => {
     await held[1]!.release();
   });
 
-  it('a wait that is cancelled ends on the server too', async () => {
+  it('a cancelled wait also ends on the server', async () => {
     const [ann, bob] = [await process(), await process()];
     const held = await ann.acquire('a');
     await expect(bob.acquire('a', { wait: 1_000 })).rejects.toMatchObject({ code: 'LOCK_BUSY' });
-    // The holder's own.
+    // The holder's own transaction.
     expect(await backend.untilTransactions(1)).toBe(1);
     await held.release();
     expect(await backend.untilTransactions(0)).toBe(0);
   });
 
-  it('who waits reads what its predecessor has written, whatever isolation the application has for its own', async () => {
+  it('a waiter reads what the previous holder wrote, whatever isolation level the application uses', async () => {
     for (const isolationLevel of ['REPEATABLE READ', 'SERIALIZABLE']) {
       const dataSource = await application({ isolationLevel });
       const [ann, bob] = [await process({ dataSource }), await process({ dataSource })];
@@ -285,7 +286,7 @@ describe.each(databases)('row locks on %s', (type) => {
     }
   });
 
-  it('subscribers of the application are notified of its writes, and of their transaction', async () => {
+  it('subscribers of the application are notified of its writes and their transaction', async () => {
     const dataSource = await application();
     const notified: string[] = [];
     const notify = (what: string) => () => void notified.push(what);
@@ -301,7 +302,7 @@ describe.each(databases)('row locks on %s', (type) => {
     await locks.withLock('a', (lock) => entityManagerOf(lock).insert(Account, { id: 1, balance: 1 }));
     expect(notified).toEqual(['start', 'query', 'insert', 'committed']);
     dataSource.subscribers.push({ afterTransactionCommit: () => Promise.reject(new Error('of the subscriber')) });
-    // Behind the COMMIT it changes nothing.
+    // After the COMMIT, the failure changes nothing.
     await locks.withLock('a', (lock) => write(entityManagerOf(lock), 1, 2));
     expect(await balances()).toEqual({ 1: 2 });
   });
@@ -311,7 +312,7 @@ describe.each(databases)('row locks on %s', (type) => {
     await using several = await locks.acquire(['a', 'b']);
     expect(() => entityManagerOf(several)).toThrow(LockConfigError);
     if (type === 'postgres') {
-      // Readers would pass a writer that waits.
+      // Readers would overtake a waiting writer.
       await expect(locks.acquire('c', { mode: 'shared' })).rejects.toThrow(/does not support mode: 'shared'/);
       return;
     }
@@ -319,7 +320,7 @@ describe.each(databases)('row locks on %s', (type) => {
     expect(() => entityManagerOf(shared)).toThrow(LockConfigError);
   });
 
-  it('takes none of the connections of the application, and names a missing table', async () => {
+  it('uses no connection of the application, and reports a missing table', async () => {
     const source = await backend.source({ poolSize: 1 }).initialize();
     const locks = await process({ dataSource: source });
     const held = await Promise.all(['a', 'b', 'c'].map((key) => locks.acquire(key)));
@@ -332,12 +333,12 @@ describe.each(databases)('row locks on %s', (type) => {
     await expect(process({}, provider)).rejects.toBeInstanceOf(LockConfigError);
   });
 
-  it('the diagnostics have nothing against a single server', async () => {
+  it('diagnose() reports nothing for a single server', async () => {
     const locks = await process();
     expect(await locks.admin.diagnose()).toEqual([]);
   });
 
-  it('purge() walks a large table in parts, and deletes only what is unused', async () => {
+  it('purge() walks a large table in parts, and deletes only unused rows', async () => {
     const provider = await backend.provider();
     const locks = await process({}, provider);
     const never = '9000000000000000';
@@ -352,9 +353,9 @@ describe.each(databases)('row locks on %s', (type) => {
     await backend.admin.query(`DELETE FROM ${TABLE} WHERE name LIKE 'many:%'`);
   });
 
-  it('a purge that fails is an error of locks, and the locks go on', async () => {
+  it('a failed purge throws a LockError, and the locks keep working', async () => {
     await process();
-    // It would create the table again.
+    // With `synchronize`, it would create the table again.
     const locks = await process({ synchronize: false });
     await backend.admin.query(`ALTER TABLE ${TABLE} RENAME TO hidden`);
     try {
@@ -365,7 +366,7 @@ describe.each(databases)('row locks on %s', (type) => {
     await (await locks.acquire('next')).release();
   });
 
-  it('fencing tokens of one counter are counted together, and a counter that is locked delays only its own keys', async () => {
+  it('fencing tokens of one counter are counted together, and a locked counter delays only its own keys', async () => {
     const locks = await process({ fencing: true, maxConnections: 20 });
     const keys = Array.from({ length: 64 }, (_, index) => `fenced:${index}`);
     const tokens = async (of: readonly string[]) =>
@@ -374,7 +375,7 @@ describe.each(databases)('row locks on %s', (type) => {
       );
     const first = await tokens(keys);
     const second = await tokens(keys);
-    // Each is larger than all earlier ones of its counter, and no two are the same.
+    // Each token is larger than all earlier ones of its counter, and no two are equal.
     for (const counter of new Set(first.map(([name]) => name))) {
       const of = (round: typeof first) => round.filter(([name]) => name === counter).map(([, token]) => token);
       expect(new Set([...of(first), ...of(second)]).size).toBe(of(first).length + of(second).length);
@@ -392,8 +393,8 @@ describe.each(databases)('row locks on %s', (type) => {
   });
 
   if (type === 'postgres') {
-    // Its driver is about to drop the queue that would put them in order.
-    it('sends one statement at a time on each connection, however many locks are taken at the same time', async () => {
+    // pg plans to remove the queue that would otherwise put statements in order.
+    it('sends one statement at a time on each connection, however many locks are acquired concurrently', async () => {
       const running = new Map<object, number>();
       let most = 0;
       const observer: Observer = (_sql, _values, answered, connection) => {
@@ -415,7 +416,7 @@ describe.each(databases)('row locks on %s', (type) => {
     });
   }
 
-  it('a server that crashes loses the locks and is used again', async () => {
+  it('a server crash loses the locks, and the server is used again', async () => {
     const locks = await process();
     const lock = await locks.acquire('a');
     await backend.server.crash();

@@ -28,7 +28,7 @@ class Account {
   fence?: string | number | null;
   fixedFence?: string | null;
 }
-/** With a version, and a fence as bigint. */
+/** With a version, and with a fence as a bigint. */
 class Document {
   id!: number;
   text!: string;
@@ -86,12 +86,12 @@ const DocumentTable = new EntitySchema<Document>({
     deletedAt: { type: Date, deleteDate: true, nullable: true },
   },
 });
-/** With a key of two columns. */
+/** With a two-column key. */
 class Team {
   tenant!: number;
   id!: number;
 }
-/** With relations of every kind to one other row. */
+/** With every kind of relation to a single other row. */
 class Ticket {
   id!: number;
   version!: number;
@@ -179,7 +179,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     await server?.stop();
   });
 
-  /** A lock of a process of its own: nothing but the token says which of two holders is the later one. */
+  /** Returns a lock of its own process, so only the token shows which of two holders is the later one. */
   async function holder(key: string | string[] = 'account:1', options?: LockOptions): Promise<Lock> {
     const process = new LockManager({
       providers: { own: new MemoryLockProvider() },
@@ -188,7 +188,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     });
     processes.push(process);
     await process.start();
-    // Tokens of one process grow by its counter, those of several by the clock alone.
+    // Tokens of one process grow by its counter, those of several processes only by the clock.
     for (const now = Date.now(); Date.now() === now;) await sleep(1);
     return process.acquire(key, options);
   }
@@ -201,7 +201,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
   const saveUnlocked = (document: Document, text: string) =>
     saveFenced(source.manager, Object.assign(document, { text }), { column: 'version' });
 
-  it('writes every column that is defined, and the row keeps the token', async () => {
+  it('writes every defined column, and stores the token in the row', async () => {
     await source.manager.save([Object.assign(new Owner(), { id: 0 }), Object.assign(new Owner(), { id: 7 })]);
     await source.manager.insert(Account, account({ note: 'old', name: { first: 'Ann', last: 'Lee' } }));
     await source.manager.insert(Account, account({ id: 2 }));
@@ -214,7 +214,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     expect(written).toMatchObject({ balance: 5, note: 'old', tags: ['a', 'b'], owner: { id: 7 } });
     expect(written.name).toEqual({ first: 'Ann', last: null });
     expect(BigInt(written.fence!)).toBe(lock.fencingToken);
-    // The entity is as a new look at the row would find it.
+    // The entity is as a new read of the row would find it.
     expect(read.fence).toBe(written.fence);
     await save(Object.assign(read, { owner: { id: 0 } }), lock);
     expect((await stored()).owner).toEqual({ id: 0 });
@@ -237,13 +237,13 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     expect(BigInt((await stored()).fence!)).toBe(later.fencingToken);
   });
 
-  it('compares tokens that no double can tell apart', async () => {
+  it("compares tokens that a double can't tell apart", async () => {
     const lock = await holder();
     const at = (fencingToken: bigint) =>
       ({ key: lock.key, provider: lock.provider, assertHeld() {}, fencingToken }) as Partial<Lock> as Lock;
     await source.manager.insert(Account, account());
     const own = account();
-    // Beyond 2^53, where a double is even.
+    // Beyond 2^53, where doubles are even.
     await save(own, at(9_007_199_254_740_993n));
     await expect(save(account(), at(9_007_199_254_740_992n))).rejects.toThrow(LockLostError);
     await save(account({ balance: 8 }), at(9_007_199_254_740_993n));
@@ -251,13 +251,13 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     expect((await stored()).balance).toBe(8);
   });
 
-  it('a row that is not there is a conflict, not a lost lock', async () => {
+  it('a missing row is a conflict, not a lost lock', async () => {
     const write = save(account(), await holder());
     await expect(write).rejects.toThrow(VersionConflictError);
     await expect(write).rejects.toMatchObject({ code: 'LOCK_VERSION_CONFLICT', key: 'account:1', provider: 'own' });
   });
 
-  it('of two writers of one version, one has written', async () => {
+  it('only one of two writers of the same version succeeds', async () => {
     await source.manager.insert(Document, { id: 1, text: '' });
     const locks = [await holder(), await holder()];
     const read = await Promise.all(locks.map(() => source.manager.findOneByOrFail(Document, { id: 1 })));
@@ -275,12 +275,12 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     const written = await source.manager.findOneByOrFail(Document, { id: 1 });
     expect(written).toMatchObject({ text: String(winner), version: 2, fence: null });
     expect(read[winner]!.version).toBe(2);
-    // It can go on with what it has.
+    // The winner can keep using its entity.
     await saveFenced(source.manager, read[winner]!, locks[winner]!, { column: 'version' });
     expect(read[winner]!.version).toBe(3);
   });
 
-  it('a version beside a fence stops also who writes without a lock', async () => {
+  it('a version alongside a fence also stops a caller that writes without a lock', async () => {
     await source.manager.insert(Document, { id: 1, text: '' });
     const [paused, later] = [await holder(), await holder()];
     const [stale, fresh] = [await documentOf(1), await documentOf(1)];
@@ -296,7 +296,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     await expect(fenced(gone, paused)).rejects.toThrow(LockLostError);
   });
 
-  it('@RetryOnConflict redoes the work of those who lost', async () => {
+  it('@RetryOnConflict repeats the work of the writers that lost', async () => {
     await source.manager.insert(Document, { id: 1, text: '' });
     const lock = await holder();
     let runs = 0;
@@ -314,7 +314,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     expect(runs).toBeGreaterThan(8);
   });
 
-  it('without a lock, the version is enough and counts up', async () => {
+  it('without a lock, the version is enough and is incremented', async () => {
     await source.manager.insert(Document, { id: 1, text: '', fence: 7n });
     const read = await documentOf(1);
     expect(await saveUnlocked(read, 'first')).toBe(read);
@@ -323,7 +323,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     expect(await documentOf(1)).toMatchObject({ text: 'second', version: 3, fence: 7n });
   });
 
-  it('without a lock, an entity that was read before another write is a conflict, and lowers no fence', async () => {
+  it('without a lock, an entity read before another write is a conflict, and lowers no fence', async () => {
     await source.manager.insert(Document, { id: 1, text: '' });
     const lock = await holder();
     const [stale, fresh] = [await documentOf(1), await documentOf(1)];
@@ -341,7 +341,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     expect(await documentOf(1)).toMatchObject({ text: 'unlocked', version: 3, fence: lock.fencingToken });
   });
 
-  it('without a lock, a row that was deleted is a conflict', async () => {
+  it('without a lock, a deleted row is a conflict', async () => {
     await source.manager.insert(Document, { id: 1, text: '' });
     const read = await documentOf(1);
     await source.manager.delete(Document, { id: 1 });
@@ -349,7 +349,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     expect(await source.manager.countBy(Document, { id: 1 })).toBe(0);
   });
 
-  it('without a lock, @RetryOnConflict lets both of two concurrent increments land', async () => {
+  it('without a lock, @RetryOnConflict lets both of two concurrent increments succeed', async () => {
     await source.manager.insert(Document, { id: 1, text: '' });
     const sameVersion = [await documentOf(1), await documentOf(1)];
     let runs = 0;
@@ -367,7 +367,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     expect(runs).toBe(3);
   });
 
-  it('without a lock, refuses every column but the version, and an entity without it', async () => {
+  it('without a lock, rejects every column but the version, and an entity without it', async () => {
     await source.manager.insert(Document, { id: 1, text: '' });
     const misuse = async (write: Promise<unknown>, message: string) => {
       await expect(write).rejects.toThrow(LockConfigError);
@@ -387,7 +387,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     expect(await documentOf(1)).toMatchObject({ text: '', version: 1 });
   });
 
-  it('refuses what guards nothing', async () => {
+  it('rejects a guard column or lock that guards nothing', async () => {
     await source.manager.insert(Document, { id: 1, text: '' });
     const lock = await holder();
     const misuse = async (entity: Account | Document, by: Lock, column: string, why: RegExp) => {
@@ -408,7 +408,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     await saveFenced(source.manager, await documentOf(1), several, { column: 'version' });
   });
 
-  it('asks nothing of the database when the lock is known to be lost', async () => {
+  it('sends nothing to the database if the lock is known to be lost', async () => {
     await source.manager.insert(Account, account());
     const lock = await holder();
     await lock.release();
@@ -429,7 +429,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
       ['nothing of a lazy relation that is not loaded', (ticket) => (ticket.text = 'b')],
       ['a lazy relation that was loaded', (ticket) => Promise.all([ticket.tester, ticket.helper])],
       ['null in a lazy relation', (ticket) => (ticket.tester = Promise.resolve(null))],
-      ['null, not as a promise', (ticket) => Object.assign(ticket, { tester: null })],
+      ['null instead of a promise', (ticket) => Object.assign(ticket, { tester: null })],
       [
         'null in a lazy relation that was loaded',
         async (ticket) => {
@@ -437,21 +437,21 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
           ticket.tester = Promise.resolve(null);
         },
       ],
-      ['null in a lazy relation whose key has a property', (ticket) => (ticket.helper = Promise.resolve(null))],
+      ['null in a lazy relation whose key is also a property', (ticket) => (ticket.helper = Promise.resolve(null))],
       ['an entity in a lazy relation', (ticket) => (ticket.tester = Promise.resolve(ownerOf(2)))],
       [
-        'an entity in a lazy relation whose key has a property',
+        'an entity in a lazy relation whose key is also a property',
         (ticket) => (ticket.helper = Promise.resolve(ownerOf(2))),
       ],
-      ['the property of the key of a lazy relation', (ticket) => (ticket.helperId = 2)],
-      ['null in a relation whose key has a property', (ticket) => (ticket.owner = null)],
-      ['null in such a relation and its key', (ticket) => Object.assign(ticket, { owner: null, ownerId: null })],
+      ['the key property of a lazy relation', (ticket) => (ticket.helperId = 2)],
+      ['null in a relation whose key is also a property', (ticket) => (ticket.owner = null)],
+      ['null in such a relation and in its key', (ticket) => Object.assign(ticket, { owner: null, ownerId: null })],
       ['null in such a relation and another key', (ticket) => Object.assign(ticket, { owner: null, ownerId: 2 })],
-      ['an entity in a relation whose key has a property', (ticket) => (ticket.owner = ownerOf(2))],
-      ['the property of a key', (ticket) => (ticket.ownerId = 2)],
-      ['a relation by a key of two columns', (ticket) => (ticket.team = teamOf(1, 8))],
-      ['null in a relation by a key of two columns', (ticket) => (ticket.team = null)],
-      ['a relation by a key of which one column has a property', (ticket) => (ticket.room = teamOf(1, 8))],
+      ['an entity in a relation whose key is also a property', (ticket) => (ticket.owner = ownerOf(2))],
+      ['the key property of a relation', (ticket) => (ticket.ownerId = 2)],
+      ['a relation with a two-column key', (ticket) => (ticket.team = teamOf(1, 8))],
+      ['null in a relation with a two-column key', (ticket) => (ticket.team = null)],
+      ['a relation with a key of which one column is also a property', (ticket) => (ticket.room = teamOf(1, 8))],
       ['a column that is not selected', (ticket) => (ticket.secret = 'b')],
       ['nothing of a column that is never updated', (ticket) => Object.assign(ticket, { text: 'b', fixed: 'b' })],
       ['nothing of a virtual column', (ticket) => Object.assign(ticket, { text: 'b', twice: 5 })],
@@ -469,7 +469,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
       }
       const saved = await source.manager.findOneByOrFail(Ticket, { id: 1 });
       const fenced = await source.manager.findOneByOrFail(Ticket, { id: 2 });
-      // Until here the change may be in a promise.
+      // The change may still be in a promise.
       await Promise.all([change(saved), change(fenced)].filter((changed) => changed instanceof Promise));
       await source.manager.save(saved);
       await saveFenced(source.manager, fenced, { column: 'version' });
@@ -477,7 +477,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     });
   });
 
-  it('writes a key that was set where its relation was loaded as null', async () => {
+  it('writes a key that was set when its relation was loaded as null', async () => {
     await source.manager.save(Object.assign(new Owner(), { id: 2 }));
     await source.manager.insert(Ticket, { id: 1, text: '' });
     const read = await source.manager.findOneOrFail(Ticket, { where: { id: 1 }, relations: { owner: true } });
@@ -486,7 +486,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     expect(await source.manager.findOneByOrFail(Ticket, { id: 1 })).toMatchObject({ ownerId: 2, version: 2 });
   });
 
-  it('does not write a key back whose relation was set to null before', async () => {
+  it('does not write back a key whose relation was set to null earlier', async () => {
     await source.manager.save(Object.assign(new Owner(), { id: 1 }));
     await source.manager.insert(Ticket, { id: 1, text: '', ownerId: 1 });
     const read = await source.manager.findOneByOrFail(Ticket, { id: 1 });
@@ -495,7 +495,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     expect(await source.manager.findOneByOrFail(Ticket, { id: 1 })).toMatchObject({ ownerId: null, text: 'later' });
   });
 
-  it('waits for the promise in a lazy relation, and writes nothing if that fails', async () => {
+  it('waits for the promise in a lazy relation, and writes nothing if it rejects', async () => {
     await source.manager.save(Object.assign(new Owner(), { id: 1 }));
     await source.manager.insert(Ticket, { id: 1, text: '', helperId: 1 });
     const read = await source.manager.findOneByOrFail(Ticket, { id: 1 });
@@ -510,7 +510,7 @@ describe.each(['sqljs', 'mariadb', 'postgres'] as const)('saveFenced on %s', (ty
     expect((await source.manager.findOneByOrFail(Ticket, { id: 1 })).version).toBe(2);
   });
 
-  it('refuses a relation to what is not in its table', async () => {
+  it('rejects a relation to an entity that is not in its table', async () => {
     await source.manager.insert(Ticket, { id: 1, text: '' });
     const read = await source.manager.findOneByOrFail(Ticket, { id: 1 });
     const write = saveFenced(source.manager, Object.assign(read, { owner: new Owner() }), { column: 'version' });

@@ -25,12 +25,12 @@ import { until } from '../until.js';
 
 const processes = new LockProcesses();
 
-// What the server or the application sets for all its connections is none of a lock's.
+// Settings that the server or the application applies to all its connections must not affect locks.
 describe('settings of MySQL or MariaDB', () => {
   const backend = SqlBackend.forTests('mariadb');
   const LIMITS = ['idle_transaction_timeout', 'idle_readonly_transaction_timeout', 'idle_write_transaction_timeout'];
 
-  /** Runs `work` on a server with these settings, of which connections that are there already know nothing. */
+  /** Runs `work` on a server with these settings. Connections that already exist don't see them. */
   async function set(settings: Record<string, number>, work: () => Promise<void>): Promise<void> {
     const { admin } = backend;
     const names = Object.keys(settings);
@@ -44,10 +44,10 @@ describe('settings of MySQL or MariaDB', () => {
   }
 
   itUnless(hasMySql() ? 'MySQL has no idle transaction limit' : undefined)(
-    'a limit for idle transactions ends others, and no lock',
+    'a limit for idle transactions ends other transactions, but no lock',
     async () => {
       await set(Object.fromEntries(LIMITS.map((name) => [name, 1])), async () => {
-        // No heartbeat is due for as long as the test takes.
+        // No heartbeat is due during the test.
         const locks = await processes.start(await backend.provider({ sessionGuard: '30s' }));
         await using lock = await locks.acquire('a');
         const rival = await backend.source().initialize();
@@ -57,7 +57,7 @@ describe('settings of MySQL or MariaDB', () => {
         await runner.startTransaction();
         await runner.query('SELECT * FROM distributed_lock FOR UPDATE SKIP LOCKED');
         await ended;
-        // The server has had the time for the lock's as well, which was idle for longer.
+        // The server has had time to end the lock's transaction as well, which was idle for longer.
         expect(lock.isHeld()).toBe(true);
         const [limits] = await entityManagerOf(lock).query<object[]>(
           `SELECT ${LIMITS.map((name) => `@@${name} AS ${name}`).join()}`,
@@ -70,7 +70,7 @@ describe('settings of MySQL or MariaDB', () => {
     },
   );
 
-  it('with autocommit off a lease and a row are committed all the same', async () => {
+  it('a lease and a row are committed even with autocommit off', async () => {
     await set({ autocommit: 0 }, async () => {
       const leases = await processes.start(await versionProvider(backend));
       await using lease = await leases.acquire('leased');
@@ -82,7 +82,7 @@ describe('settings of MySQL or MariaDB', () => {
     });
   });
 
-  it('a quote in a key stays in it where a backslash is text', async () => {
+  it('a quote in a key is preserved where a backslash is plain text', async () => {
     const { admin } = backend;
     const [before] = await admin.query<{ mode: string }[]>('SELECT @@GLOBAL.sql_mode AS mode');
     await admin.query(`SET GLOBAL sql_mode = 'NO_BACKSLASH_ESCAPES,STRICT_TRANS_TABLES'`);
@@ -104,10 +104,10 @@ describe('settings of MySQL or MariaDB', () => {
   });
 });
 
-describe('a MySQL or MariaDB that undoes the whole transaction when a wait for a lock is over', () => {
+describe('a MySQL or MariaDB that rolls back the whole transaction when a lock wait times out', () => {
   const backend = SqlBackend.forTests('mariadb', ['--innodb-rollback-on-timeout=ON']);
 
-  it('loses the lock in it, and writes nothing behind it', async () => {
+  it('loses the lock in that transaction, and writes nothing after it', async () => {
     const source = await backend.source().initialize();
     await source.query('CREATE TABLE account (id INT PRIMARY KEY, balance INT NOT NULL)');
     await source.query('INSERT INTO account (id, balance) VALUES (1, 0), (2, 0)');
@@ -136,7 +136,7 @@ describe('a MySQL or MariaDB that undoes the whole transaction when a wait for a
 describe('settings of Postgres', () => {
   const backend = SqlBackend.forTests('postgres');
 
-  /** How many sessions wait for a lock on the server. */
+  /** Returns the number of sessions that wait for a lock on the server. */
   async function waiting(): Promise<number> {
     const [row] = await backend.admin.query<{ n: string }[]>('SELECT count(*) AS n FROM pg_locks WHERE NOT granted');
     return Number(row!.n);
@@ -146,7 +146,7 @@ describe('settings of Postgres', () => {
     ['row', 'options', TypeOrmRowLockProvider],
     ['row', 'address', TypeOrmRowLockProvider],
     ['advisory', 'options', TypeOrmAdvisoryLockProvider],
-  ])('a query_timeout ends no wait for a lock by %s: in the %s', async (_, place, Provider) => {
+  ])('a query_timeout ends no wait for a %s lock: set in the %s', async (_, place, Provider) => {
     const url = `${backend.server.url}?query_timeout=1000`;
     const dataSource =
       place === 'address'
@@ -156,20 +156,20 @@ describe('settings of Postgres', () => {
     const [holding, asking] = [await started(), await started()];
     const held = await holding.acquire('a');
     const asked = asking.acquire('a');
-    await until(async () => (await waiting()) === 1, 'it waits on the server');
-    // The application's own, which was sent after it, is given up.
+    await until(async () => (await waiting()) === 1, 'the caller waits on the server');
+    // The application's own statement, sent later, times out.
     await dataSource.initialize();
     await expect(dataSource.query('SELECT pg_sleep(3)')).rejects.toThrow(/timeout/);
     await dataSource.destroy();
-    // Between two slices of the wait it does not.
-    await until(async () => (await waiting()) === 1, 'it waits on the server');
+    // Between two slices of the wait, no session waits.
+    await until(async () => (await waiting()) === 1, 'the caller waits on the server');
     await held.release();
     expect(await (await asked).release()).toBe('released');
     await using next = await holding.acquire('a');
     expect(next.isHeld()).toBe(true);
   });
 
-  it('a row that vanishes when it is made is refused immediately', async () => {
+  it('a row that disappears on creation is refused immediately', async () => {
     const { admin } = backend;
     const locks = await processes.start(await backend.provider());
     await admin.query(`CREATE FUNCTION vanish() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$`);
@@ -199,7 +199,7 @@ const OF_MARIADB = [
   'SIMULTANEOUS_ASSIGNMENT,TIME_ROUND_FRACTIONAL,MSSQL,DB2,MAXDB,POSTGRESQL',
 ];
 
-describe('locks of MySQL or MariaDB work the same in the sql_mode of the server', () => {
+describe('locks of MySQL or MariaDB work the same in every sql_mode of the server', () => {
   const processes = new LockProcesses();
   let server: SqlServer;
   let admin: Admin;
@@ -268,7 +268,10 @@ describe('locks of MySQL or MariaDB work the same in the sql_mode of the server'
     await until(async () => (await (await others.tryAcquire('a'))?.release()) === 'released', 'the readers have left');
   }
 
-  /** Statements of the application run in its own mode, in which a backslash escapes, because mysql2 escapes by it. */
+  /**
+   * Statements of the application run in its own sql_mode without NO_BACKSLASH_ESCAPES, because mysql2 escapes with
+   * backslashes.
+   */
   async function keepsModeOfApplication(locks: LockManager): Promise<void> {
     const modesOf = async (client: Pick<Connection, 'promise'> | { promise: () => Admin }) => {
       const [[answer]] = await client.promise().query<RowDataPacket[]>('SELECT @@SESSION.sql_mode AS mode');

@@ -30,8 +30,8 @@ export type SqlType = 'mariadb' | 'postgres';
 
 export const TABLE = 'distributed_lock';
 
-// A slow server must not cost a session, and the guard must not find a loss that is to be known without it. Tests that wait for the
-// end of a guard or of a statement set their own.
+// A slow server must not cost a session, and the guard must not detect a loss that should be detected without it. Tests
+// that wait for the end of a guard or of a statement set their own values.
 const SESSION_DEFAULTS = { synchronize: true, sessionGuard: '10m', commandTimeout: '10s' };
 
 /** The numbers from 1 on, as rows (n). */
@@ -41,11 +41,11 @@ export const NUMBERS = {
   postgres: (rows: number) => `SELECT n FROM generate_series(1, ${rows}) AS n`,
 };
 
-// InnoDB refreshes its tables of transactions only when nobody has looked at them for 100 ms.
+// InnoDB refreshes its transaction tables only if no query has read them for 100 ms.
 const INNODB_REFRESH = 150;
 
 const MARIADB = {
-  // Those that wait in the queue before us block us as well.
+  // Sessions that wait in the queue before us block us as well.
   holders: `SELECT DISTINCT b.trx_mysql_thread_id AS id FROM information_schema.innodb_lock_waits w
     JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_trx_id
     JOIN information_schema.innodb_trx r ON r.trx_id = w.requesting_trx_id
@@ -58,12 +58,12 @@ const MARIADB = {
   connection: 'SELECT 1 FROM information_schema.processlist WHERE id = ?',
   transactions: 'SELECT COUNT(*) AS n FROM information_schema.innodb_trx',
   value: '?',
-  /** The connections that have the advisory lock. */
+  /** The connections that hold the advisory lock. */
   advisoryHolders: 'SELECT IS_USED_LOCK(?) AS id',
   advisoryName: (namespace: string, key: string, database: string) => userLockName(database, namespace, key),
 };
 
-/** What an operator does on a database, in its own words. */
+/** An operator's actions, in each database's own SQL. */
 const OPERATORS = {
   mariadb: MARIADB,
   mysql: {
@@ -74,7 +74,8 @@ const OPERATORS = {
       WHERE r.trx_mysql_thread_id = ? AND b.trx_state <> 'LOCK WAIT'`,
   },
   postgres: {
-    // A waiter before us in the queue blocks us too, and may be the only one that does: the holder is at the end of the chain.
+    // A waiter before us in the queue also blocks us, and may be the only one that does. The holder is at the end of
+    // the chain.
     holders: `WITH RECURSIVE blocker (id) AS (
         SELECT unnest(pg_blocking_pids($1)) UNION SELECT unnest(pg_blocking_pids(id)) FROM blocker)
       SELECT id FROM blocker WHERE cardinality(pg_blocking_pids(id)) = 0`,
@@ -94,17 +95,17 @@ const OPERATORS = {
 
 const PRIVILEGES = `SELECT, INSERT, UPDATE, DELETE ON ${TABLE}`;
 
-/** A real database with an operator's connection, and wires that can be cut. */
+/** A real database with an operator's connection, and proxies that can be cut. */
 export class SqlBackend {
   readonly #wires = new Map<LockProvider, TcpProxy>();
-  /** The keys that advisory locks were asked for, by their namespace: their names in the server tell neither. */
+  /** The keys of advisory lock requests by namespace, because the names on the server reveal neither. */
   readonly #advisoryKeys = new Map<string, Set<string>>();
-  /** The account of each provider, where each has one of its own. */
+  /** The account of each provider, if each has its own. */
   readonly #accounts = new Map<LockProvider, string>();
-  /** The end of the last change of privileges: Postgres fails for one of two at the same time. */
+  /** The end of the last privilege change, because Postgres fails one of two concurrent changes. */
   #changed: Promise<unknown> = Promise.resolve();
 
-  /** Which of the two stands in the place of MariaDB is known when it runs. */
+  /** Whether MySQL replaces MariaDB is known only at run time. */
   type!: SqlType | 'mysql';
   server!: SqlServer;
   admin!: DataSource;
@@ -113,8 +114,7 @@ export class SqlBackend {
 
   /**
    * A server for the tests of one `describe`.
-   *
-   * @param options of MariaDB, or of the MySQL that stands in its place where LOCK_TEST_ROOT has one
+   * @param options For MariaDB, or for the MySQL that replaces it if LOCK_TEST_ROOT has one.
    */
   static forTests(type: SqlType, options?: readonly string[]): SqlBackend {
     const backend = new SqlBackend();
@@ -128,8 +128,8 @@ export class SqlBackend {
   }
 
   /**
-   * On the server that the environment names, or on one of our own. `mysql:` and `mariadb:` say which of the two it is. Each provider has
-   * an account of its own, which can lose its privileges.
+   * On the server that the environment names, or on our own. `mysql:` and `mariadb:` say which of the two it is. Each
+   * provider has its own account, which can lose its privileges.
    */
   static async forContract(type: SqlType): Promise<SqlBackend> {
     const server = externalServer(type === 'mariadb' ? 'LOCK_TEST_MYSQL_URL' : 'LOCK_TEST_POSTGRES_URL');
@@ -139,7 +139,7 @@ export class SqlBackend {
     if (server) console.log(`on ${row!.version}`);
     await admin.query(createTableSql(type === 'mariadb' ? 'mysql' : 'postgres', TABLE));
     if (type === 'mariadb') {
-      // Every account may do everything in a database of the name `test`.
+      // In a database named `test`, every account may do everything.
       await admin.query(`DELETE FROM mysql.db WHERE User IN ('', 'PUBLIC')`);
       await admin.query('FLUSH PRIVILEGES');
     }
@@ -147,7 +147,7 @@ export class SqlBackend {
     return backend;
   }
 
-  /** On Postgres, behind a pooler that gives each transaction any of its connections. */
+  /** On Postgres, behind a pooler that runs each transaction on any of its connections. */
   static async pooled(): Promise<SqlBackend> {
     const postgres = await startPostgres();
     const pooler = await startPgBouncer(postgres.port);
@@ -167,7 +167,7 @@ export class SqlBackend {
   async #use(server: SqlServer): Promise<void> {
     this.server = server;
     this.type = new URL(server.url).protocol.slice(0, -1) as SqlBackend['type'];
-    // Connections that come and go by themselves would be taken for those of a provider.
+    // Connections that open and close by themselves would look like a provider's.
     const extra = this.type === 'postgres' ? { idleTimeoutMillis: 0 } : {};
     this.admin = await dataSource(this.type, server.url, { extra }).initialize();
   }
@@ -179,19 +179,19 @@ export class SqlBackend {
     return dataSource(this.type, url.toString(), options);
   }
 
-  /** A provider with a wire of its own. */
+  /** A provider with its own proxy. */
   provider(options: Partial<TypeOrmSessionLockOptions> = {}): Promise<TypeOrmRowLockProvider> {
     return this.wired((dataSource) => new TypeOrmRowLockProvider({ ...SESSION_DEFAULTS, dataSource, ...options }));
   }
 
-  /** A provider of advisory locks with a wire of its own. */
+  /** A provider of advisory locks with its own proxy. */
   advisoryProvider(options: Partial<TypeOrmSessionLockOptions> = {}): Promise<TypeOrmAdvisoryLockProvider> {
     return this.wired((dataSource) =>
       this.#observed(new TypeOrmAdvisoryLockProvider({ ...SESSION_DEFAULTS, dataSource, ...options })),
     );
   }
 
-  /** Notes the keys that it is asked for. */
+  /** Records the requested keys. */
   #observed<P extends LockProvider>(provider: P): P {
     const createBackend = provider.createBackend.bind(provider);
     provider.createBackend = (context: BackendContext) => {
@@ -207,7 +207,7 @@ export class SqlBackend {
     return provider;
   }
 
-  /** Providers of plain drivers, each with a wire of its own. */
+  /** A provider of a plain driver with its own proxy. */
   rows(options: Partial<SqlRowLockProviderOptions> = {}): Promise<SqlRowLockProvider> {
     return this.#wiredByUrl((url) => new SqlRowLockProvider({ ...SESSION_DEFAULTS, ...options, url } as never));
   }
@@ -222,7 +222,7 @@ export class SqlBackend {
     );
   }
 
-  /** Whatever provider, with a wire of its own. */
+  /** Any provider, with its own proxy. */
   async wired<P extends LockProvider>(make: (dataSource: DataSource) => P): Promise<P> {
     return this.#wiredByUrl((url) => make(dataSource(this.type, url)));
   }
@@ -246,12 +246,12 @@ export class SqlBackend {
     return provider;
   }
 
-  /** Takes the privileges of its account away. */
+  /** Revokes the privileges of the provider's account. */
   refuse(provider: LockProvider): Promise<void> {
     return this.#change(`REVOKE ${PRIVILEGES} FROM ${this.#accounts.get(provider) ?? ''}`);
   }
 
-  /** Ends {@link refuse}, and what was done to its wire. */
+  /** Ends {@link refuse} and the faults of the provider's proxy. */
   async restore(provider: LockProvider): Promise<void> {
     this.wireOf(provider)?.thaw();
     if (this.hasAccounts) await this.#change(`GRANT ${PRIVILEGES} TO ${this.#accounts.get(provider) ?? ''}`);
@@ -265,7 +265,7 @@ export class SqlBackend {
     await change;
   }
 
-  /** The connections that have the advisory lock of the key. */
+  /** Returns the connections that hold the advisory lock of the key. */
   async advisoryHolders(namespace: string, key: string): Promise<number[]> {
     const { advisoryHolders, advisoryName } = OPERATORS[this.type];
     const rows = await this.admin.query<{ id: unknown }[]>(advisoryHolders, [
@@ -274,7 +274,7 @@ export class SqlBackend {
     return rows.filter(({ id }) => id !== null).map(({ id }) => Number(id));
   }
 
-  /** Ends the connection that has the advisory lock of the key. */
+  /** Ends the connection that holds the advisory lock of the key. */
   async revokeAdvisory(namespace: string, key: string): Promise<void> {
     const holders = await this.advisoryHolders(namespace, key);
     for (const id of holders) await this.admin.query(OPERATORS[this.type].kill(id));
@@ -282,10 +282,10 @@ export class SqlBackend {
     while (await isLeft()) await sleep(1);
   }
 
-  /** How many advisory locks of the namespace are held. */
+  /** Returns the number of advisory locks held in the namespace. */
   async advisoryLocks(namespace: string): Promise<number> {
     let count = 0;
-    // One after the other, on one connection: more of ours would be taken for some that a provider has left open.
+    // One by one, on one connection: more connections would look like some that a provider left open.
     for (const key of this.#advisoryKeys.get(namespace) ?? []) {
       count += (await this.advisoryHolders(namespace, key)).length;
     }
@@ -313,7 +313,7 @@ export class SqlBackend {
       for (const { id } of holders) await this.admin.query(operator.kill(id));
       const isLeft = async (id: unknown) => (await this.admin.query<unknown[]>(operator.connection, [id])).length > 0;
       for (const { id } of holders) while (await isLeft(id)) await sleep(1);
-      // The row is that of the next in the queue now, who may keep it for as long as it likes.
+      // The row now belongs to the next in the queue, which may keep it for any time.
       await this.admin.query(operator.interrupt(self!.id));
       await waiting;
       await probe.rollbackTransaction();
@@ -322,22 +322,22 @@ export class SqlBackend {
     }
   }
 
-  /** Cancels the statements of those who wait for a lock now. */
+  /** Cancels the statements that currently wait for a lock. */
   async interruptWaiters(): Promise<void> {
     const { waiterIds, interrupt } = OPERATORS[this.type];
     const waiters = await this.admin.query<{ id: unknown }[]>(waiterIds);
-    // One that waits no more has no statement, or another one.
+    // A session that no longer waits has no statement, or another one.
     for (const { id } of waiters) await this.admin.query(interrupt(id)).catch(() => undefined);
   }
 
-  /** Returns when so many sessions wait for a row. */
+  /** Resolves when this many sessions wait for a row. */
   async untilWaiting(sessions: number): Promise<void> {
     const { waiters } = OPERATORS[this.type];
     const count = async () => Number((await this.admin.query<{ n: unknown }[]>(waiters))[0]!.n);
     while ((await count()) < sessions) await sleep(INNODB_REFRESH);
   }
 
-  /** How many rows of the namespace are locked. */
+  /** Returns the number of locked rows in the namespace. */
   async lockedRows(namespace: string): Promise<number> {
     const { value } = OPERATORS[this.type];
     const where = `FROM ${TABLE} WHERE name LIKE ${value}`;
@@ -348,14 +348,14 @@ export class SqlBackend {
     });
   }
 
-  /** How many transactions are open on the server. */
+  /** Returns the number of open transactions on the server. */
   async transactions(): Promise<number> {
     if (this.type !== 'postgres') await sleep(INNODB_REFRESH);
     const [row] = await this.admin.query<{ n: unknown }[]>(OPERATORS[this.type].transactions);
     return Number(row!.n);
   }
 
-  /** As {@link transactions}, as soon as there are `count`, or after 15 s. */
+  /** Like {@link transactions}, as soon as there are `count`, or after 15 s. */
   async untilTransactions(count: number): Promise<number> {
     for (const until = Date.now() + 15_000; Date.now() < until;) {
       if ((await this.transactions()) === count) return count;
@@ -371,7 +371,7 @@ export class SqlBackend {
   }
 }
 
-/** What a test takes for processes: each takes its locks by a provider of its own. They end with the test. */
+/** What a test treats as processes: each acquires its locks with its own provider. They end with the test. */
 export class LockProcesses {
   readonly #managers: LockManager[] = [];
 
@@ -383,7 +383,7 @@ export class LockProcesses {
     const locks = new LockManager({
       providers: { sql: provider },
       namespace: 'test',
-      // A waiter is served within milliseconds, and within seconds on a busy machine.
+      // A waiter is granted the lock within milliseconds, and within seconds on a busy machine.
       defaults: { wait: '1m' },
       shutdownGrace: 0,
       ...options,
@@ -398,12 +398,12 @@ export class LockProcesses {
   }
 }
 
-/** The compare-and-set store of an application whose default provider is on a database server. */
+/** Returns the compare-and-set store of an application whose default provider is on a database server. */
 export function casStoreOf(locks: LockManager): CasStore {
   return locks.admin.backend(SqlLockBackend).casStore;
 }
 
-/** What the conformance kit needs of row locks on this database. */
+/** The conformance kit's harness for row locks on this database. */
 export function rowLockHarness(type: SqlType, backend: () => SqlBackend): ProviderHarness {
   return {
     ...sessionHarness(backend),
@@ -413,7 +413,7 @@ export function rowLockHarness(type: SqlType, backend: () => SqlBackend): Provid
   };
 }
 
-/** What the conformance kit needs of advisory locks on this database. */
+/** The conformance kit's harness for advisory locks on this database. */
 export function advisoryLockHarness(type: SqlType, backend: () => SqlBackend): ProviderHarness {
   const common = sessionHarness(backend);
   return {
@@ -425,7 +425,7 @@ export function advisoryLockHarness(type: SqlType, backend: () => SqlBackend): P
   };
 }
 
-/** A busy machine answers a statement late, which must not look like an outage. */
+/** A busy machine replies late, which must not look like an outage. */
 const CALM = { sessionGuard: '8s', commandTimeout: '6s' };
 
 function sessionHarness(backend: () => SqlBackend) {

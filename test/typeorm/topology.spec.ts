@@ -29,7 +29,7 @@ import {
 } from '../../lib/providers/sql/index.js';
 import { LockProcesses, SqlBackend } from './sql-backend.js';
 
-describe('a provider does not start where two callers could hold a lock at the same time', () => {
+describe('a topology where two callers could hold a lock at the same time', () => {
   const servers: SqlServer[] = [];
   afterEach(async () => {
     for (const server of servers.splice(0).reverse()) await server.stop();
@@ -41,7 +41,9 @@ describe('a provider does not start where two callers could hold a lock at the s
   }
   const sourceOf = ({ url }: SqlServer) => new DataSource({ type: new URL(url).protocol.slice(0, -1), url } as never);
 
-  /** Refused with this message, and nothing is left of it; and accepted with `allowUnsafeTopology`. */
+  /**
+   * Checks that the start fails with this message and leaves nothing behind, and succeeds with `allowUnsafeTopology`.
+   */
   async function refusedWith(
     message: RegExp,
     server: SqlServer,
@@ -66,14 +68,14 @@ describe('a provider does not start where two callers could hold a lock at the s
   }
 
   itUnless(hasMySql() ? 'MySQL has no Galera' : undefined)(
-    'a Galera cluster node',
+    'rejects a Galera cluster node',
     async () => {
       await refusedWith(/Galera/, await started(startGaleraNode()));
     },
     120_000,
   );
 
-  it('a read-only MySQL or MariaDB, also for an account that may write there', async () => {
+  it('rejects a read-only MySQL or MariaDB, even for an account that may still write', async () => {
     const server = await started(startMySqlOrMariaDb());
     const root = await sourceOf(server).initialize();
     await root.query('SET GLOBAL read_only = ON');
@@ -82,11 +84,11 @@ describe('a provider does not start where two callers could hold a lock at the s
     const transactions = hasMySql() ? 'transaction_read_only' : 'tx_read_only';
     await root.query(`SET GLOBAL read_only = OFF, GLOBAL ${transactions} = ON`);
     await root.destroy();
-    // MariaDB 11.1 and later has both names.
+    // MariaDB 11.1 and later use both names.
     await refusedWith(/read-only \((tx|transaction)_read_only\)/, server);
   }, 120_000);
 
-  it('a read-only database of Postgres, a standby, and a pooler by transaction', async () => {
+  it('rejects a read-only Postgres database, a standby, and a transaction pooler', async () => {
     const server = await started(startPostgres());
     const root = await sourceOf(server).initialize();
     await root.query('ALTER DATABASE postgres SET default_transaction_read_only = on');
@@ -94,7 +96,8 @@ describe('a provider does not start where two callers could hold a lock at the s
     await root.query('ALTER DATABASE postgres RESET default_transaction_read_only');
     await root.destroy();
     const pooler = await started(startPgBouncer(server.port));
-    // Its backends are shared with other clients, so what is seen of them may look right by chance. The version lock needs no session.
+    // Clients share PgBouncer's server connections, so their state may look right by chance. The version lock needs no
+    // session.
     const inSessions = [TypeOrmRowLockProvider, TypeOrmAdvisoryLockProvider];
     for (let round = 0; round < 10; round += 1) await refusedWith(/PgBouncer/, pooler, inSessions);
     await writeFile(join(server.folder, 'data/standby.signal'), '');
@@ -102,7 +105,7 @@ describe('a provider does not start where two callers could hold a lock at the s
     await refusedWith(/standby/, server);
   }, 120_000);
 
-  it('behind a pooler by session, a COMMIT whose answer the pooler has not received has an unknown outcome', async () => {
+  it('a COMMIT whose reply a session pooler did not receive has an unknown outcome', async () => {
     const server = await started(startPostgres());
     const wire = await startTcpProxy(server.port);
     const pooler = await started(startPgBouncer(wire.port, 'session'));
@@ -132,7 +135,7 @@ describe('a provider does not start where two callers could hold a lock at the s
     await wire.close();
   }, 120_000);
 
-  it('the connections of one provider are on one server, and follow the address to another one', async () => {
+  it('keeps the connections of one provider on one server, and follows the address to another server', async () => {
     const [first, second] = await Promise.all([started(startMySqlOrMariaDb()), started(startMySqlOrMariaDb())]);
     const wire = await startTcpProxy(first.port);
     const dataSource = sourceOf({ ...first, url: first.url.replace(String(first.port), String(wire.port)) });
@@ -143,13 +146,13 @@ describe('a provider does not start where two callers could hold a lock at the s
     const [locks, others] = [managerOf(dataSource), managerOf(sourceOf(first))];
     try {
       await Promise.all([locks.start(), others.start()]);
-      // The connection of its start is in use, so that a waiter opens another one.
+      // The first connection is in use, so a waiter opens another one.
       await locks.acquire('held');
       await others.acquire('a');
       const causes: unknown[] = [];
       locks.events.on('unavailable', ({ cause }) => causes.push(cause));
       wire.leadTo(second.port);
-      // Its connection for control is closed, so that all are opened again when the request is repeated.
+      // The control connection is closed, so the retry opens all connections again.
       await (await locks.acquire('a')).release();
       expect(causes).toContainEqual(
         expect.objectContaining({ message: expect.stringMatching(/different servers/) as unknown }),
@@ -161,7 +164,7 @@ describe('a provider does not start where two callers could hold a lock at the s
   }, 120_000);
 });
 
-describe('behind PgBouncer in transaction mode', () => {
+describe('PgBouncer in transaction mode', () => {
   let backend: SqlBackend;
   const processes = new LockProcesses();
 
@@ -172,7 +175,7 @@ describe('behind PgBouncer in transaction mode', () => {
 
   const leases = () => processes.start(new SqlVersionLockProvider({ url: backend.server.url, synchronize: true }));
 
-  it('the version lock lets one process in at a time, and leaves no setting on a connection that others use', async () => {
+  it('a version lock admits one process at a time, and leaves no setting on shared connections', async () => {
     const settings = () =>
       backend.admin.query<object[]>(
         `SELECT current_setting('lock_timeout') AS wait, current_setting('idle_session_timeout') AS idle, ` +
@@ -195,20 +198,20 @@ describe('behind PgBouncer in transaction mode', () => {
       ),
     );
     expect(most).toBe(1);
-    // Each of the few connections of the pool in turn.
+    // Uses each of the pool's few connections in turn.
     for (const seen of await Promise.all(Array.from({ length: 9 }, settings))) expect(seen).toEqual([before]);
   });
 
   it.each([
     ['row', SqlRowLockProvider],
     ['advisory', SqlAdvisoryLockProvider],
-  ])('the %s lock does not start, and names the version lock', async (_, Provider) => {
+  ])('a %s lock does not start, and its error suggests the version lock', async (_, Provider) => {
     const start = processes.start(new Provider({ url: backend.server.url, synchronize: true }));
     await expect(start).rejects.toBeInstanceOf(LockConfigError);
     await expect(start).rejects.toThrow(/PgBouncer.*or use the version lock/);
   });
 
-  it('an account whose transactions are not READ COMMITTED is refused, since it cannot be set', async () => {
+  it("rejects an account whose transactions are not READ COMMITTED, since locks can't set the isolation level", async () => {
     await backend.admin.query('CREATE DATABASE strict');
     await backend.admin.query(`ALTER DATABASE strict SET default_transaction_isolation = 'repeatable read'`);
     const url = new URL('/strict', backend.server.url).href;

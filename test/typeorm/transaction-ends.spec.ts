@@ -7,11 +7,13 @@ import type { SqlType } from './sql-backend.js';
 const ENDED = 'The lock transaction has ended, so this statement was not executed.';
 
 interface Ends {
-  /** Ends that the server reports in its answer, or at the next heartbeat. */
+  /** Ends that the server reports in its reply or at the next heartbeat. */
   readonly early: readonly string[];
-  /** What puts another transaction in the place of the lock's: only the savepoint before the COMMIT finds it. */
+  /**
+   * Statements that replace the lock's transaction with another one. Only the savepoint before the COMMIT detects this.
+   */
   readonly atCommit: readonly string[];
-  /** What ends no transaction on this server. */
+  /** Statements that end no transaction on this server. */
   readonly never: readonly string[];
 }
 
@@ -57,7 +59,7 @@ const PROCEDURES: Record<SqlType, readonly string[]> = {
   postgres: ['CREATE PROCEDURE commits() LANGUAGE plpgsql AS $$ BEGIN COMMIT; END $$'],
 };
 
-// What the application does in the transaction of its lock that it should not.
+// Statements that the application should not execute in its lock's transaction.
 describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock on %s', (type) => {
   const isPostgres = type === 'postgres';
   const rig = new AccountsRig(
@@ -67,7 +69,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   );
 
   const start = async (options: object = {}) => rig.processes.start(await rig.backend.provider(options));
-  /** With the DataSource of the application, and its subscribers. */
+  /** With the application's DataSource and its subscribers. */
   const startOn = (app: DataSource, options: object = {}) =>
     rig.processes.start(
       new TypeOrmRowLockProvider({ dataSource: app, synchronize: true, commandTimeout: '10s', ...options }),
@@ -78,7 +80,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   const steps = async () =>
     (await rig.source.query<{ step: number }[]>('SELECT step FROM written ORDER BY step')).map(({ step }) => step);
 
-  it.each(ENDS[type].early)('%s: the lock is lost by the next heartbeat, and nothing runs behind it', async (sql) => {
+  it.each(ENDS[type].early)('%s: the lock is lost by the next heartbeat, and no later statement runs', async (sql) => {
     const [ann, bob] = [await start(), await start()];
     const lock = await ann.acquire('a');
     const manager = entityManagerOf(lock);
@@ -92,7 +94,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     expect(await steps()).toEqual([]);
   });
 
-  it.each(ENDS[type].atCommit)('%s: nothing that was written behind it is committed', async (sql) => {
+  it.each(ENDS[type].atCommit)('%s: nothing written after it is committed', async (sql) => {
     const locks = await start();
     const task = locks.withLock('a', async (lock) => {
       const manager = entityManagerOf(lock);
@@ -100,11 +102,11 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
       await errorOf(manager.query(sql));
       await errorOf(write(manager, 2));
     });
-    // A procedure cannot commit in a transaction of Postgres: it fails.
+    // A procedure can't commit in a Postgres transaction, so it fails.
     const reason = isPostgres && sql.startsWith('CALL') ? 'rolled-back' : 'revoked';
     await expect(task).rejects.toMatchObject({ code: 'LOCK_LOST', reason });
     expect(await steps()).toEqual([]);
-    // Its connection serves the next one, or another does.
+    // The same connection or another one serves the next lock.
     await locks.withLock('a', (lock) => write(entityManagerOf(lock), 3));
     expect(await steps()).toEqual([3]);
   });
@@ -121,12 +123,12 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     expect(await steps()).toEqual([1, 2]);
   });
 
-  it('a statement beside one that ends in a deadlock is not committed without the lock', async () => {
+  it('a statement concurrent with one that ends in a deadlock is not committed without the lock', async () => {
     const locks = await start();
     for (let round = 0; round < 3; round += 1) {
       const rival = rig.source.createQueryRunner();
       await rival.startTransaction();
-      // The server undoes the transaction that has written less.
+      // The server rolls back the transaction that has written less.
       for (let count = 0; count < 50; count += 1) await write(rival.manager, 9);
       await update(rival.manager, 2);
       let results: PromiseSettledResult<unknown>[] = [];
@@ -134,7 +136,8 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
         const manager = entityManagerOf(lock);
         await update(manager, 1);
         if (isPostgres) {
-          // Each transaction that waits looks for a deadlock once. The lock's must find it, even if the rival begins to wait late.
+          // Each waiting transaction checks for a deadlock once. The lock's must find it, even if the rival starts to
+          // wait late.
           await manager.query(`SET LOCAL deadlock_timeout = '1s'`);
           await rival.query(`SET LOCAL deadlock_timeout = '60s'`);
         }
@@ -152,7 +155,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     }
   });
 
-  it('nested transactions side by side are refused, and one in another is not', async () => {
+  it('concurrent nested transactions are refused, and a transaction inside another is not', async () => {
     const locks = await start();
     await locks.withLock('a', async (lock) => {
       const manager = entityManagerOf(lock);
@@ -178,8 +181,8 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   });
 
   if (isPostgres) {
-    describe('whose COMMIT is slow', () => {
-      // Such as with a synchronous standby that lags: what is deferred runs in the COMMIT.
+    describe('a slow COMMIT', () => {
+      // As with a synchronous standby that lags: deferred triggers run in the COMMIT.
       beforeAll(async () => {
         await rig.source.query('CREATE TABLE slowly (id INT)');
         await rig.source.query(
@@ -190,7 +193,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
         );
       });
 
-      it('is waited for longer than for a statement', async () => {
+      it('may take longer than a statement', async () => {
         const locks = await start({ commandTimeout: '1s' });
         await locks.withLock('a', (lock) => entityManagerOf(lock).query('INSERT INTO slowly VALUES (1)'));
         expect(await rig.source.query('SELECT * FROM slowly')).toHaveLength(1);
@@ -199,16 +202,16 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
       it('reports the outcome if its connection is ended while the server waits for a standby', async () => {
         const { admin } = rig.backend;
         const locks = await start();
-        // Its row is made by another commit.
+        // Creates the row of the key in another commit.
         await locks.withLock('a', () => undefined);
         let step = 0;
-        // Nobody will ever confirm.
+        // No standby will ever confirm.
         await admin.query(`ALTER SYSTEM SET synchronous_standby_names = 'nobody'`);
         await admin.query('SELECT pg_reload_conf()');
         try {
           const end = `SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity WHERE wait_event = 'SyncRep'`;
           let failure: unknown;
-          // Commits wait only once the checkpointer has read the setting.
+          // Commits wait only after the checkpointer has read the setting.
           while (failure === undefined) {
             step += 1;
             const task = locks.withLock('a', (lock) => write(entityManagerOf(lock), step));
@@ -223,11 +226,11 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
           await admin.query('ALTER SYSTEM RESET synchronous_standby_names');
           await admin.query('SELECT pg_reload_conf()');
         }
-        // It was committed.
+        // The transaction was committed.
         expect((await steps()).at(-1)).toBe(step);
       });
 
-      it('reports the outcome if it is not answered in time', async () => {
+      it('reports the outcome if the reply does not arrive in time', async () => {
         const locks = await start({ sessionGuard: '1s' });
         const task = locks.withLock('a', (lock) => entityManagerOf(lock).query('INSERT INTO slowly VALUES (2)'));
         await expect(task).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'commit-unknown' });
@@ -235,7 +238,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
       });
     });
   } else {
-    it('a statement with a time limit of the driver is sent without it', async () => {
+    it('a statement with a driver time limit is sent without it', async () => {
       const app = rig.backend.source({ enableQueryTimeout: true, maxQueryExecutionTime: 100 });
       const locks = await startOn(app);
       await locks.withLock('a', async (lock) => {
@@ -246,7 +249,7 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     });
   }
 
-  it('refuses a stream of rows, with the reason', async () => {
+  it('rejects a row stream with the reason', async () => {
     const locks = await start();
     await locks.withLock('a', async (lock) => {
       await write(entityManagerOf(lock), 1);
@@ -270,20 +273,21 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
   it.each([
     ['the connection has', (port: unknown) => Number(port)],
     ['all connections of the process have', () => undefined],
-  ])('is ended at the server also when %s broken on our side alone', async (_, forgotten) => {
-    // The server gives its uptime in whole seconds, by which connections of its first one are not known to be of the same run.
+  ])('the server ends a session if %s broken only on the client side', async (_, forgotten) => {
+    // The server reports its uptime in whole seconds, so connections of its first second can't be matched to the same
+    // run.
     while (!isPostgres && !(await isUpForTwoSeconds()));
     const provider = await rig.backend.provider();
     const [ann, bob] = [await rig.processes.start(provider), await start()];
     const lock = await ann.acquire('a');
     let port: unknown;
     while (port === undefined) {
-      // InnoDB refreshes its table of transactions only when nobody has looked at it for 100 ms.
+      // InnoDB refreshes its transaction table only if no query has read it for 100 ms.
       await sleep(150);
       [{ port } = { port: undefined }] = await rig.source.query<{ port?: unknown }[]>(holder);
     }
     rig.backend.wireOf(provider)?.forget(forgotten(port));
-    // Else the server would keep it until the guard of ten minutes is over.
+    // Otherwise the server would keep the session until the guard of ten minutes expires.
     await (await bob.acquire('a', { wait: '2m' })).release();
     expect(await lock.release()).toBe('lost');
     await (await ann.acquire('a')).release();

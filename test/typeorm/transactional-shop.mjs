@@ -1,5 +1,5 @@
-// @DistributedLock with @Transactional of nestjs-cls. A program of its own, since Jest cannot load packages of CommonJS that
-// require Nest 12. Started by with-transactional.spec.ts, to which it reports what it saw.
+// @DistributedLock with @Transactional of nestjs-cls. A separate program, since Jest can't load CommonJS packages that
+// require Nest 12. with-transactional.spec.ts starts it and receives its report.
 import 'reflect-metadata';
 import { join } from 'node:path';
 import { Injectable, Module } from '@nestjs/common';
@@ -21,11 +21,13 @@ const Stock = new EntitySchema({
 });
 const dataSource = await new DataSource({ type: 'mysql', url, entities: [Stock], synchronize: true }).initialize();
 
-/** Stops the commits of the application: what is seen then is what others see between the last write and the commit. */
+/**
+ * Stops the application's commits, so that the test can observe what others see between the last write and the commit.
+ */
 const gate = { reached: undefined, opened: Promise.resolve() };
 dataSource.subscribers.push({
   async beforeTransactionCommit({ queryRunner }) {
-    // Those of the lock's own transactions pass.
+    // The lock's own transactions pass.
     if (queryRunner.manager.dataSource !== dataSource) return;
     gate.reached?.();
     await gate.opened;
@@ -56,7 +58,7 @@ class Shop {
   async retried(item) {
     const left = await this.sell(item);
     this.runs += 1;
-    if (this.runs < 3) throw new VersionConflictError('written by somebody else');
+    if (this.runs < 3) throw new VersionConflictError('written by another caller');
     return left;
   }
   async sell(item) {
@@ -66,7 +68,7 @@ class Shop {
     return left - 1;
   }
 }
-/** Decorators from above to below, as they would stand in TypeScript; the last one is applied first. */
+/** Applies decorators listed from top to bottom, as in TypeScript: the last one is applied first. */
 function decorate(type, method, ...decorators) {
   const descriptor = Object.getOwnPropertyDescriptor(type.prototype, method);
   for (const each of decorators.reverse()) each(type.prototype, method, descriptor);
@@ -79,7 +81,7 @@ decorate(Shop, 'lockInside', Transactional(), DistributedLock('stock:#{item}'));
 decorate(Shop, 'fails', DistributedLock('stock:#{item}'), Transactional());
 decorate(Shop, 'retried', DistributedLock('stock:#{item}'), RetryOnConflict(), Transactional());
 
-/** Without transactions of nestjs-cls: its other decorator is no mistake. */
+/** Without transactions of nestjs-cls, its other decorator is no mistake. */
 class Report {
   async run() {}
 }
@@ -110,7 +112,7 @@ const elsewhere = other.get(LockService);
 const left = async () => (await dataSource.manager.findOneByOrFail(Stock, { item: 'lamp' })).left;
 const restock = () => dataSource.manager.save(Stock, { item: 'lamp', left: 10 });
 
-/** What another process finds while the sale is about to commit, and what it reads once it has the lock. */
+/** Returns what another process finds while the sale is about to commit, and what it reads once it has the lock. */
 async function watched(method) {
   await restock();
   const { reached, open } = closeGate();
@@ -145,5 +147,5 @@ process.send({
   failed,
   retried,
 });
-// Whatever keeps this process alive from here on was left open.
+// Anything that keeps this process alive from here on was left open.
 process.disconnect();

@@ -6,14 +6,14 @@ import { capabilitiesOf } from '../backend-context.js';
 import { observed, type Observer } from './observed-driver.js';
 import { type SqlBackend, TABLE } from './sql-backend.js';
 
-/** A row, as an operator sees it. */
+/** A row as an operator sees it. */
 export interface LeaseRow {
   readonly name: string;
   readonly token: bigint;
   readonly holder: string | null;
 }
 
-/** The rows of the leases of a namespace. */
+/** Returns the lease rows of a namespace. */
 export async function leaseRows(admin: DataSource, namespace: string): Promise<LeaseRow[]> {
   const rows = await admin.query<{ name: string | Buffer; token: string | number; holder: string | Buffer | null }[]>(
     `SELECT name, token, holder FROM ${TABLE} WHERE name LIKE '${namespace}#lease:%'`,
@@ -25,16 +25,16 @@ export async function leaseRows(admin: DataSource, namespace: string): Promise<L
   }));
 }
 
-/** Frees a lease behind the back of its holder. */
+/** Frees a lease behind its holder's back. */
 export async function revokeLease(admin: DataSource, namespace: string, key: string): Promise<void> {
   const name = entryNameOf(namespace, 'lease', key);
   await admin.query(`UPDATE ${TABLE} SET holder = NULL, expires = 0 WHERE name = '${name}'`);
 }
 
-/** A provider on this server with a wire of its own. */
+/** A provider on this server with its own proxy. */
 export function versionProvider(
   backend: SqlBackend,
-  // A busy machine answers a statement late, which must not look like an outage.
+  // A busy machine replies late, which must not look like an outage.
   {
     commandTimeout = '3s',
     observer,
@@ -50,12 +50,15 @@ const capabilities = capabilitiesOf(
   new TypeOrmVersionLockProvider({ dataSource: new DataSource({ type: 'postgres' }) }),
 );
 
-/** What the conformance kit needs of leases on a server. @param hasAccounts whether each provider has an account of its own there */
+/**
+ * The conformance kit's harness for leases on a server.
+ * @param hasAccounts Whether each provider has its own account there.
+ */
 export function versionLockHarness(backend: () => SqlBackend, hasAccounts = true): ProviderHarness {
   return {
     capabilities,
     records: true,
-    // A busy machine answers a statement late, which must not look like an outage.
+    // A busy machine replies late, which must not look like an outage.
     create: () => backend().leases({ commandTimeout: '6s' }),
     faults: {
       revoke: (namespace, key) => revokeLease(backend().admin, namespace, key),
@@ -69,7 +72,7 @@ export function versionLockHarness(backend: () => SqlBackend, hasAccounts = true
 }
 
 async function heldLeases(admin: DataSource, namespace: string): Promise<number> {
-  // A piece of `holders` begins with the holder and `=` while it is held, and ends at 0 when it was freed.
+  // An entry in `holders` begins with the holder and `=` while it is held, and ends at 0 once it is released.
   const rows = await admin.query<{ holder: unknown; holders: string | Buffer | null }[]>(
     `SELECT holder, holders FROM ${TABLE} WHERE name LIKE '${namespace}#lease:%'`,
   );

@@ -8,7 +8,7 @@ import { LockTables1700000000000, TypeOrmVersionLockProvider } from '../../lib/p
 import { LockProcesses, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { leaseRows, versionProvider } from './version-backend.js';
 
-// One database at a time: a run of one alone is `npm test -- test/typeorm/version-lock.spec.ts -t mariadb`.
+// To test one database only, run `npm test -- test/typeorm/version-lock.spec.ts -t mariadb`.
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 
 describe.each(databases)('leases on %s', (type) => {
@@ -18,7 +18,7 @@ describe.each(databases)('leases on %s', (type) => {
   const application = async (provider?: TypeOrmVersionLockProvider) =>
     processes.start(provider ?? (await versionProvider(backend)));
 
-  it('a grant whose answer was lost is found again, with its token', async () => {
+  it('a grant whose reply was lost is found again, with its token', async () => {
     const provider = await versionProvider(backend);
     const locks = await application(provider);
     await (await locks.acquire('lost reply')).release();
@@ -27,7 +27,7 @@ describe.each(databases)('leases on %s', (type) => {
     wire.loseReplies();
     const late = locks.acquire('lost reply');
     const isClaimed = async () => (await leaseRows(backend.admin, 'test')).some(({ holder }) => holder !== null);
-    // The look needs its reply, the claim must lose it: replies pass until the row is claimed.
+    // The read needs its reply, and the claim must lose its reply: replies pass until the row is claimed.
     wire.passReplies();
     wire.holdReplies();
     for (let claimed = false; !claimed; claimed = await isClaimed()) {
@@ -44,7 +44,7 @@ describe.each(databases)('leases on %s', (type) => {
     expect(lock.holder).toBe(row!.holder);
   });
 
-  it('a key that nobody holds is never busy, however late the server answers', async () => {
+  it('a free key is never busy, however late the server replies', async () => {
     const provider = await versionProvider(backend);
     const locks = await application(provider);
     const wire = backend.wireOf(provider)!;
@@ -56,13 +56,13 @@ describe.each(databases)('leases on %s', (type) => {
       const outcome = await locks.acquire(key, { wait: '1s' }).catch((error: unknown) => error);
       wire.slow(0);
       expect(outcome).not.toBeInstanceOf(LockBusyError);
-      // It may have been answered in the time that a silent server has beyond the wait.
+      // The reply may have arrived in the extra time that a silent server gets beyond the wait.
       if (!(outcome instanceof Error)) await (outcome as Lock).release();
       await (await locks.acquire(key)).release();
     }
   }, 60_000);
 
-  it('a server that crashes keeps the lease of a holder, and tokens go on growing', async () => {
+  it("a server crash keeps a holder's lease, and tokens keep growing", async () => {
     const locks = await application();
     const lock = await locks.acquire('crash', { lease: 120_000 });
     await backend.server.crash();
@@ -75,8 +75,8 @@ describe.each(databases)('leases on %s', (type) => {
     expect(next.fencingToken).toBeGreaterThan(lock.fencingToken!);
   }, 120_000);
 
-  it('the table cleans itself: one process an hour deletes what has not been used for a week, and nothing else', async () => {
-    // A start does not wait until it has registered, which cleans the table as well.
+  it('the table purges itself: one process per hour deletes only rows that have been unused for a week', async () => {
+    // A start does not wait for its registration, which also purges the table.
     const registered = jest.spyOn(VersionLockBackend.prototype, 'register');
     const [first, second] = [await application(), await application()];
     await Promise.all(registered.mock.results.map(({ value }) => value as Promise<void>));
@@ -88,7 +88,7 @@ describe.each(databases)('leases on %s', (type) => {
       );
     const rows = async () =>
       (await leaseRows(backend.admin, 'test')).map(({ name }) => name.split(':clean:')[1]).filter(Boolean);
-    // A process that has started before has cleaned it in this hour.
+    // A process that started earlier has purged the table within this hour.
     await backend.admin.query(`UPDATE ${TABLE} SET expires = 0, holder = NULL WHERE name = 'test#purge'`);
     const used = await first.acquire('clean:used');
     await used.release();
@@ -107,7 +107,7 @@ describe.each(databases)('leases on %s', (type) => {
     expect(again.fencingToken).toBeGreaterThan(used.fencingToken!);
   });
 
-  it('a purge deletes what is old and free, and never what is held, parked, or locked by a row lock', async () => {
+  it('a purge deletes old, free rows, and never rows that are held, retained, or locked by a row lock', async () => {
     const provider = await versionProvider(backend);
     const locks = await application(provider);
     const rowLocks = await processes.start(await backend.provider(), { namespace: 'rows' });
@@ -119,7 +119,7 @@ describe.each(databases)('leases on %s', (type) => {
     await (await locks.acquire('purge:limited', { limit: 2 })).release();
     const free = await locks.acquire('purge:free');
     await free.release();
-    // Old, as far as a row can be: what is held or parked ends in the future.
+    // As old as a row can be: a held or retained row ends in the future.
     await backend.admin.query(
       `UPDATE ${TABLE} SET expires = expires - 2000000 WHERE name LIKE 'test#lease:purge:free'`,
     );
@@ -153,7 +153,7 @@ describe.each(databases)('leases on %s', (type) => {
     expect(again.fencingToken).toBeGreaterThan(free.fencingToken!);
   }, 60_000);
 
-  it('the migration makes the table that the locks use, under the name that was chosen', async () => {
+  it('the migration creates the table that the locks use, under the chosen name', async () => {
     class AppLocks1700000000000 extends LockTables1700000000000 {
       override name = 'AppLocks1700000000000';
       override table = 'app_locks';
@@ -167,7 +167,7 @@ describe.each(databases)('leases on %s', (type) => {
     await source.destroy();
   });
 
-  it('leaves no connection and no open transaction, and needs none of the application', async () => {
+  it('leaves no connection and no open transaction, and needs no connection of the application', async () => {
     const source = await backend.source({ poolSize: 1 }).initialize();
     const locks = await application(new TypeOrmVersionLockProvider({ dataSource: source, synchronize: true }));
     await source.transaction(async (manager) => {

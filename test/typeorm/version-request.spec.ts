@@ -17,7 +17,7 @@ import { until } from '../until.js';
 const unseen = new SeenHolders({ id: '0123456789ab', name: 'host:1' }, (id) => Promise.resolve(id));
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
-/** A lease table whose statements the test answers, in the order in which they were sent. */
+/** A lease table whose statements the test answers in the order in which they were sent. */
 function scripted(terms: Partial<AcquireRequest> = {}, others: Partial<LeaseTable> = {}, clock: Clock = systemClock) {
   const sent: string[] = [];
   const open: { resolve(answer: unknown): void; reject(error: Error): void }[] = [];
@@ -45,7 +45,7 @@ function scripted(terms: Partial<AcquireRequest> = {}, others: Partial<LeaseTabl
       await turn();
     },
     async fail() {
-      open.shift()?.reject(new Error('No answer.'));
+      open.shift()?.reject(new Error('No reply.'));
       await turn();
     },
   };
@@ -59,29 +59,29 @@ const busy = heldBy('other', 7n, 5);
 const free: Lease = { version: 7n, serverTime: 0, holds: [], holders: null, pieces: [] };
 const outcomeOf = (answer: Promise<unknown>) => Promise.race([answer, Promise.resolve('pending')]);
 
-/** An attempt that asks again after a claim that was not answered. */
+/** An attempt that retries after a claim without a reply. */
 async function askedAgain() {
   const { fail, ...script } = scripted();
   const first = script.attempt.acquire();
   await script.answer(free);
   await fail();
-  await expect(first).rejects.toThrow('No answer.');
+  await expect(first).rejects.toThrow('No reply.');
   return { ...script, again: script.attempt.acquire() };
 }
 
 describe('a caller that leaves', () => {
-  it('gets busy immediately while the row is held, although a look is in flight', async () => {
+  it('gets busy immediately while the row is held, even if a read is in flight', async () => {
     const { attempt, leave, sent, answer } = scripted();
     const acquired = attempt.acquire();
     await answer(busy);
-    await until(() => sent.length === 2, 'it looks again');
+    await until(() => sent.length === 2, 'it reads again');
     leave();
     expect(await acquired).toBe('busy');
     await answer(free);
     expect(sent).toEqual(['read', 'read']);
   });
 
-  it('gets the outcome of a claim that is in flight', async () => {
+  it('gets the outcome of a claim in flight', async () => {
     for (const [version, expected] of [
       [8n, expect.objectContaining({ fencingToken: 8n })],
       [undefined, 'busy'],
@@ -89,7 +89,7 @@ describe('a caller that leaves', () => {
       const { attempt, leave, sent, answer } = scripted();
       const acquired = attempt.acquire();
       await answer(busy);
-      await until(() => sent.length === 2, 'it looks again');
+      await until(() => sent.length === 2, 'it reads again');
       await answer(free);
       expect(sent).toEqual(['read', 'read', 'claim']);
       leave();
@@ -100,7 +100,7 @@ describe('a caller that leaves', () => {
     }
   });
 
-  it('makes a claim void by its release that may still be granted, and sends none behind it', async () => {
+  it('voids a claim that may still be granted with its release, and sends none after it', async () => {
     const { attempt, leave, sent, answer, again } = await askedAgain();
     leave();
     const released = attempt.release({ keepFor: 0, failed: true });
@@ -121,16 +121,16 @@ describe('a caller that leaves', () => {
   });
 });
 
-describe('an attempt that has only looked', () => {
+describe('an attempt that has only read the row', () => {
   it('is released without a statement', async () => {
     const { attempt, sent, fail } = scripted({ wait: 0 });
     const acquired = attempt.acquire();
-    await Promise.all([fail(), expect(acquired).rejects.toThrow('No answer.')]);
+    await Promise.all([fail(), expect(acquired).rejects.toThrow('No reply.')]);
     expect(await attempt.release({ keepFor: 0, failed: true })).toBe('lost');
     expect(sent).toEqual(['read']);
   });
 
-  it('and is released while it looks, sends no claim behind that', async () => {
+  it('sends no claim if it is released while it reads', async () => {
     const { attempt, sent, answer } = scripted();
     const acquired = attempt.acquire();
     expect(await attempt.release({ keepFor: 0, failed: true })).toBe('lost');
@@ -139,7 +139,7 @@ describe('an attempt that has only looked', () => {
     expect(sent).toEqual(['read']);
   });
 
-  it('is not one that has found its own row, which sends it', async () => {
+  it('sends a release if it finds its own row', async () => {
     const { attempt, sent, answer } = scripted();
     const acquired = attempt.acquire();
     await answer(heldBy('me', 7n, 30_000));
@@ -149,7 +149,7 @@ describe('an attempt that has only looked', () => {
     expect(sent).toEqual(['read', 'renew', 'free']);
   });
 
-  it('leaves nothing to repeat after an outage with many callers', async () => {
+  it('leaves nothing to retry after an outage with many callers', async () => {
     const sent = { read: 0, claim: 0, release: 0 };
     const refused = (statement: keyof typeof sent) => () => {
       sent[statement] += 1;
@@ -180,7 +180,7 @@ describe('an attempt that has only looked', () => {
   });
 });
 
-describe('a lease that is found in the row', () => {
+describe('a lease found in the row', () => {
   const own = heldBy('me', 8n, 9_000);
 
   it('counts from a renewal, because the claim may not survive a failover', async () => {
@@ -197,14 +197,14 @@ describe('a lease that is found in the row', () => {
     expect(sent).toEqual(['read', 'renew']);
   });
 
-  it('is neither granted nor busy without an answer to that', async () => {
+  it('is neither granted nor busy without a reply to that renewal', async () => {
     for (const wait of [0, 60_000]) {
       const { attempt, leave, answer, fail } = scripted({ wait });
       const acquired = attempt.acquire();
       await answer(own);
       leave();
       expect(await outcomeOf(acquired)).toBe('pending');
-      await Promise.all([fail(), expect(acquired).rejects.toThrow('No answer.')]);
+      await Promise.all([fail(), expect(acquired).rejects.toThrow('No reply.')]);
     }
   });
 
@@ -220,9 +220,9 @@ describe('a lease that is found in the row', () => {
   });
 
   it.each([
-    ['was acknowledged, needs none', true, []],
-    ['was not, counts from one as well', false, ['renew of a place']],
-  ])('and is a place whose reservation %s', async (_, isAcknowledged, confirmed) => {
+    ['without a renewal if its reservation was acknowledged', true, []],
+    ['after a renewal if its reservation was not acknowledged', false, ['renew of a place']],
+  ])('is granted %s', async (_, isAcknowledged, confirmed) => {
     const limited = { limit: 1, weight: 1 };
     const hold = { holder: 'me', token: 8n, limited, expires: 5_000_000 };
     const scene = scripted({ wait: 0, mode: 'limited', limited });
@@ -233,7 +233,7 @@ describe('a lease that is found in the row', () => {
     let acquired = first;
     if (isAcknowledged) await scene.answer(true);
     else {
-      await Promise.all([scene.fail(), expect(first).rejects.toThrow('No answer.')]);
+      await Promise.all([scene.fail(), expect(first).rejects.toThrow('No reply.')]);
       acquired = scene.attempt.acquire();
     }
     scene.sent.length = 0;
@@ -244,7 +244,7 @@ describe('a lease that is found in the row', () => {
   });
 });
 
-describe('a reservation that was not answered', () => {
+describe('a reservation without a reply', () => {
   const limited = { limit: 2, weight: 1 };
   const reserveWithoutAnswer = async (clock: FakeClock) => {
     const scene = scripted({ wait: 0, mode: 'limited', limited }, {}, clock);
@@ -252,13 +252,13 @@ describe('a reservation that was not answered', () => {
     await scene.answer(free);
     await scene.answer(undefined);
     await scene.answer(free);
-    await Promise.all([scene.fail(), expect(acquired).rejects.toThrow('No answer.')]);
+    await Promise.all([scene.fail(), expect(acquired).rejects.toThrow('No reply.')]);
     expect(scene.sent).toEqual(['read', 'claim of a place', 'read', 'reserve of a place']);
     scene.sent.length = 0;
     return scene;
   };
 
-  it('is freed after the time until which it may arrive', async () => {
+  it('is released once it can no longer take effect', async () => {
     const clock = new FakeClock();
     const { attempt, sent, answer } = await reserveWithoutAnswer(clock);
     const released = attempt.release({ keepFor: 0, failed: true });
@@ -283,7 +283,7 @@ describe('a reservation that was not answered', () => {
   });
 });
 
-describe('minHold of a claim whose answer was lost', () => {
+describe('minHold of a claim whose reply was lost', () => {
   const durations = async (lease: number, minHold: number): Promise<number[]> => {
     const renewed: number[] = [];
     const clock = new FakeClock();
@@ -294,29 +294,29 @@ describe('minHold of a claim whose answer was lost', () => {
     const { attempt, answer, fail } = scripted({ wait: 0, lease, minHold }, { renew }, clock);
     const first = attempt.acquire();
     await answer(free);
-    await Promise.all([fail(), expect(first).rejects.toThrow('No answer.')]);
+    await Promise.all([fail(), expect(first).rejects.toThrow('No reply.')]);
     const again = attempt.acquire();
     await answer(heldBy('me', 8n, 1_000));
     const grant = await again;
-    if (grant === 'busy') throw new Error('It is ours.');
+    if (grant === 'busy') throw new Error('Expected a grant.');
     await attempt.renew(lease);
     await clock.advance(minHold);
     await attempt.renew(1_000);
     return renewed;
   };
 
-  it('is kept by renewals: a crash does not cut it short', async () => {
+  it('is kept by renewals, so a crash does not shorten it', async () => {
     expect(await durations(10_000, 60_000)).toEqual([60_000, 60_000, 1_000]);
   });
 
-  it('ends in its time, although the claim was for a longer lease', async () => {
+  it('ends on time, even if the claim was for a longer lease', async () => {
     expect(await durations(30_000, 10_000)).toEqual([30_000, 30_000, 1_000]);
   });
 });
 
 const held = heldBy('other', 7n, 5_000);
 
-/** Requests for these keys, each behind the one before it, on a table whose statements the test answers by their names. */
+/** Requests for these keys, each after the one before it, on a table whose statements the test answers by name. */
 function chainOf(keys: readonly string[], terms: Partial<AcquireRequest> = {}) {
   const sent: string[] = [];
   const open = new Map<string, { resolve(answer: unknown): void; reject(error: Error): void }>();
@@ -363,14 +363,14 @@ function chainOf(keys: readonly string[], terms: Partial<AcquireRequest> = {}) {
       await turn();
     },
     async fail(label: string) {
-      open.get(label)?.reject(new Error('No answer.'));
+      open.get(label)?.reject(new Error('No reply.'));
       await turn();
     },
   };
 }
 
 describe('several keys of a version lock', () => {
-  it('are looked at together, and claimed one by one in their order', async () => {
+  it('are read together, and claimed one by one in order', async () => {
     const { ask, answer, sent, answers } = chainOf(['a', 'b', 'c']);
     ask();
     expect(sent).toEqual(['read a', 'read b', 'read c']);
@@ -385,25 +385,25 @@ describe('several keys of a version lock', () => {
     expect(sent).toHaveLength(6);
   });
 
-  it('are not claimed behind one that waits', async () => {
+  it('are not claimed behind a key that waits', async () => {
     const { ask, answer, sent, answers, told, requests } = chainOf(['a', 'b', 'c', 'd']);
     ask();
     for (const key of ['a', 'c', 'd']) await answer(`read ${key}`, free);
     await answer('read b', held);
     await answer('claim a', 8n);
-    // It may have become free since it was seen.
+    // The key may have been freed since the read.
     expect(sent.slice(4)).toEqual(['claim a', 'read b']);
     expect(answers).toEqual(['grant']);
     await answer('read b', held);
     expect(told).toEqual(['b']);
     expect(answers).toEqual(['grant', undefined, 'not-asked', 'not-asked']);
-    // Nothing was sent for these.
+    // No statement was sent for these.
     expect(await requests[2]?.release({ keepFor: 0, failed: true })).toBe('lost');
     expect(sent.filter((each) => /[cd]$/.test(each))).toEqual(['read c', 'read d']);
     await requests[1]?.release({ keepFor: 0, failed: true });
   });
 
-  it('are claimed where a row that was held when it was seen is free in its turn', async () => {
+  it('are claimed if a row that was held when read is free when its turn comes', async () => {
     const { ask, answer, answers } = chainOf(['a', 'b'], { wait: 0 });
     ask();
     await answer('read a', free);
@@ -414,7 +414,7 @@ describe('several keys of a version lock', () => {
     expect(answers).toEqual(['grant', 'grant']);
   });
 
-  it('are looked at again where another claim was faster, or a row was missing', async () => {
+  it('are read again if another claim was faster or a row was missing', async () => {
     const { ask, answer, sent, answers } = chainOf(['a', 'b', 'c'], { wait: 0 });
     ask();
     await answer('read a', free);
@@ -432,7 +432,7 @@ describe('several keys of a version lock', () => {
     expect(answers).toEqual(['grant', 'grant', 'grant']);
   });
 
-  it.each(['busy', 'failed'])('are not claimed behind one that is %s', async (outcome) => {
+  it.each(['busy', 'failed'])('are not claimed behind a key that is %s', async (outcome) => {
     const { ask, answer, fail, sent, answers } = chainOf(['a', 'b'], { wait: 0 });
     ask();
     await answer('read b', free);
@@ -442,7 +442,7 @@ describe('several keys of a version lock', () => {
     expect(sent).toEqual(['read a', 'read b']);
   });
 
-  it('are looked at again where the first look has failed', async () => {
+  it('are read again if the first read failed', async () => {
     const { ask, answer, fail, answers } = chainOf(['a', 'b'], { wait: 0 });
     ask();
     await answer('read a', free);
@@ -466,7 +466,7 @@ describe('several keys of a version lock', () => {
 
 const NOW = 1_700_000_000_000_000;
 
-/** A row with two limited holders of the only place, of which the first ends at this time. */
+/** A row with two limited holders for a limit of one. The lease of the first ends at this time. */
 const rowWith = (end: string): LockRow => ({
   ...{ name: 'k', token: 2, holder: null, label: null, expires: NOW + 1_000_000, server_time: NOW },
   holders: `;first=${end},1,1,1;second=${NOW + 1_000_000},2,1,1`,
@@ -477,7 +477,7 @@ const isSecondGranted = (end: string) => {
   return isGranted(lease, lease.pieces[1]!.hold);
 };
 
-it('a limited holder whose lease has ended takes its share until it is freed: a renewal of it may be under way', () => {
+it('a limited holder whose lease has ended takes its share until it is released, since a renewal may be in flight', () => {
   expect(isSecondGranted(String(NOW + 1))).toBe(false);
   expect(isSecondGranted(String(NOW - 1))).toBe(false);
   expect(isSecondGranted(FREED)).toBe(true);

@@ -16,8 +16,8 @@ interface Report {
   retried: { answer: number; runs: number; nextReads: number };
 }
 
-// 10 lamps before each.
-describe('with @Transactional of nestjs-cls, on MariaDB', () => {
+// 10 lamps are in stock before each call.
+describe('@Transactional of nestjs-cls, on MariaDB', () => {
   let server: SqlServer;
   let library: CompiledLibrary;
   let report: Report;
@@ -37,15 +37,15 @@ describe('with @Transactional of nestjs-cls, on MariaDB', () => {
     await server.stop();
   });
 
-  it('a lock above the transaction is held until after the commit, and the next holder reads what was written', () => {
+  it('a lock above the transaction is held until after the commit, and the next holder reads the new value', () => {
     expect(report.lockOutside).toEqual({ isFreeBeforeCommit: false, leftBeforeCommit: 10, answer: 9, nextReads: 9 });
   });
 
-  it('a lock below it is free before the commit, and the next holder reads what was there before', () => {
+  it('a lock below the transaction is free before the commit, and the next holder reads the old value', () => {
     expect(report.lockInside).toEqual({ isFreeBeforeCommit: true, leftBeforeCommit: 10 });
   });
 
-  it('the wrong order is warned about at boot, once and by name; the right one is not', () => {
+  it('only the wrong order causes a warning at boot, once and by name', () => {
     expect(report.warnings).toEqual([
       'Shop.lockInside releases its lock before the commit if the decorator above @DistributedLock is @Transactional: put @DistributedLock above it.',
     ]);
@@ -55,11 +55,11 @@ describe('with @Transactional of nestjs-cls, on MariaDB', () => {
     expect(report.reportWarnings).toEqual([]);
   });
 
-  it('a method that fails is rolled back before the lock is free', () => {
+  it('a failed method is rolled back before the lock is free', () => {
     expect(report.failed).toEqual({ error: 'of the method', nextReads: 10 });
   });
 
-  it('@RetryOnConflict between them gives each run a transaction of its own, under one hold', () => {
+  it('@RetryOnConflict between them gives each run its own transaction, under one hold', () => {
     expect(report.retried).toEqual({ answer: 9, runs: 3, nextReads: 9 });
   });
 
@@ -70,7 +70,8 @@ describe('with @Transactional of nestjs-cls, on MariaDB', () => {
 
 const CLIENTS = 8;
 
-// What docs/transactions.md shows for a transaction that the application has: each keeps others out until its end.
+// The ways that docs/transactions.md shows to lock within the application's own transaction. Each excludes other
+// callers until its end.
 describe.each(['mariadb', 'postgres'] as const)('in a transaction of the application on %s', (type) => {
   let backend: SqlBackend;
   let source: DataSource;
@@ -92,7 +93,7 @@ describe.each(['mariadb', 'postgres'] as const)('in a transaction of the applica
   const balance = async () => (await source.getRepository(Account).findOneByOrFail({ id: 1 })).balance;
   const times = (work: () => Promise<unknown>) => Promise.all(Array.from({ length: CLIENTS }, work));
 
-  it('a row that exists is locked by pessimistic_write', async () => {
+  it('pessimistic_write locks an existing row', async () => {
     await times(() =>
       source.transaction(async (transaction) => {
         const account = await transaction.findOneOrFail(Account, {
@@ -106,7 +107,7 @@ describe.each(['mariadb', 'postgres'] as const)('in a transaction of the applica
     expect(await balance()).toBe(100 - CLIENTS);
   });
 
-  it('a key without a row is locked by its name', async () => {
+  it('a named lock protects a key without a row', async () => {
     const key = 'report:2026-11';
     await times(async () => {
       if (type === 'mariadb') await source.query('INSERT IGNORE INTO named_lock (name) VALUES (?)', [key]);
@@ -114,7 +115,7 @@ describe.each(['mariadb', 'postgres'] as const)('in a transaction of the applica
         if (type === 'mariadb') await transaction.query('SELECT name FROM named_lock WHERE name = ? FOR UPDATE', [key]);
         else await transaction.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [key]);
         const { id, balance: before } = await source.getRepository(Account).findOneByOrFail({ id: 1 });
-        // Written by another connection: nothing but the lock keeps others out.
+        // Written on another connection: only the lock keeps other callers out.
         await source.getRepository(Account).save({ id, balance: before - 1 });
       });
     });

@@ -100,18 +100,18 @@ export const ROWS = [
       { tests: /^The same lock for Nest, Java and Python/i, reason: 'Curator 5 needs ZooKeeper 3.5' },
       { tests: /^ZooKeeperLockProvider over TLS/i, reason: 'TLS needs ZooKeeper 3.5' },
       {
-        tests: /^ZooKeeper that refuses this client because it gives local/i,
+        tests: /^a connection that ZooKeeper refuses .* only local sessions/i,
         reason: 'local sessions need ZooKeeper 3.5',
       },
       {
-        tests: /^ZooKeeper that refuses this client because it demands/i,
+        tests: /^a connection that ZooKeeper refuses .* requires SASL/i,
         reason: 'demanding SASL needs ZooKeeper 3.6',
       },
       {
         // On 3.4, a follower that was partitioned from its leader isn't back after a minute, so what these tests start
         // on it has no quorum.
         tests:
-          /^three servers, of which some fall silent (holders on a follower|limited holders|the compare-and-set|so has one)/i,
+          /^three servers, some of which fall silent (holders on a follower|limited holders|the compare-and-set|a holder whose process paused)/i,
         reason: 'a follower of 3.4 that was cut off does not join its leader again within a minute',
       },
     ],

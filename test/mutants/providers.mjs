@@ -78,7 +78,7 @@ export const PROVIDERS = [
     to: 'if (!stat) return null;',
     breaks: 'a node that another session has created counts as ours',
     killedBy: 'test/zookeeper/lock-node.spec.ts',
-    test: 'is none that has its id and belongs to another session',
+    test: 'is not a node with its id that belongs to another session',
   },
   {
     id: 'creation-in-flight-missed',
@@ -87,7 +87,7 @@ export const PROVIDERS = [
     to: '',
     breaks: 'a node whose creation is still in flight counts as not created',
     killedBy: 'test/zookeeper/lock-node.spec.ts',
-    test: 'has not heard of it is found, and there is no second one',
+    test: 'has not seen it is found instead of created again',
   },
   {
     id: 'readers-wait-for-readers',

@@ -17,16 +17,16 @@ import { startTcpProxy } from '../servers/tcp-proxy.js';
 import { silentLogger } from '../../lib/api/logger.js';
 
 jest.setTimeout(60_000);
-/** Keeps the addresses of a name in their order. */
+/** Keeps the addresses of a name in order. */
 const random = { ...systemRandom(), fraction: () => 0.5 };
 
 type Answer = readonly string[] | NodeJS.ErrnoException | 'silence';
 
-describe('A name in the connect string of ZooKeeper', () => {
+describe('a host name in a ZooKeeper connect string', () => {
   let server: ZooKeeperServer;
   const listeners: Server[] = [];
   const sockets = new Set<Socket>();
-  /** The answers of the name server, and how often each name was asked for. */
+  /** The replies of the name server, and how often each name was looked up. */
   let names: Record<string, Answer>;
   let asked: Record<string, number>;
 
@@ -68,7 +68,7 @@ describe('A name in the connect string of ZooKeeper', () => {
     for (const socket of sockets) socket.destroy();
   });
 
-  /** Another server at the port of ZooKeeper. */
+  /** Starts another server on ZooKeeper's port. */
   async function listen(address: string, onConnection: (socket: Socket) => void): Promise<void> {
     const listener = createServer((socket) => {
       sockets.add(socket);
@@ -97,7 +97,7 @@ describe('A name in the connect string of ZooKeeper', () => {
     ['closes each connection', 20, (socket: Socket) => socket.destroy()],
     ['closes each connection after the greeting', 20, (socket: Socket) => socket.once('data', () => socket.destroy())],
   ])(
-    'stands for all of its addresses: the start succeeds although each of them %s but one (session of %i s)',
+    'covers all its addresses: the start succeeds even if every address but one %s (session of %i s)',
     async (_, seconds, behave) => {
       const bad = ['127.0.0.2', '127.0.0.3', '127.0.0.4'];
       const tried: string[] = [];
@@ -111,16 +111,16 @@ describe('A name in the connect string of ZooKeeper', () => {
       const { backend } = await start('zk.test', `${seconds}s`);
       granted(await backend.acquire(request('order')));
       expect(tried).toEqual(bad);
-      // It does not warn of a single server.
+      // No warning about a single server.
       expect(await backend.diagnose()).toEqual([]);
       await backend.close();
     },
   );
 
-  it('is looked up again when it is not known for a moment', async () => {
+  it('is resolved again after a temporary lookup failure', async () => {
     names['zk.test'] = unknown('EAI_AGAIN');
     const starting = start('zk.test');
-    await until(() => (asked['zk.test'] ?? 0) >= 3, 'it was asked for three times');
+    await until(() => (asked['zk.test'] ?? 0) >= 3, 'it was looked up three times');
     names['zk.test'] = ['127.0.0.1'];
     const { backend } = await starting;
     await backend.close();
@@ -129,8 +129,8 @@ describe('A name in the connect string of ZooKeeper', () => {
   it.each<[string, Answer]>([
     ['is unknown', unknown('ENOTFOUND')],
     ['has no addresses', []],
-    ['is not answered by the name server', 'silence'],
-  ])('that %s does not keep the others from being used', async (_, answer) => {
+    ['gets no reply from the name server', 'silence'],
+  ])('does not block the other hosts if it %s', async (_, answer) => {
     names['lost.test'] = answer;
     names['zk.test'] = ['127.0.0.1'];
     const { backend } = await start('lost.test,zk.test');
@@ -138,13 +138,13 @@ describe('A name in the connect string of ZooKeeper', () => {
     await backend.close();
   });
 
-  it('that is not answered by the name server is asked for once: each lookup blocks a thread of Node', async () => {
+  it('is looked up only once if the name server does not reply, because each lookup blocks a Node.js thread', async () => {
     names['zk.test'] = 'silence';
     await expect(start('zk.test,127.0.0.9', '1s')).rejects.toThrow(/zk\.test \(its name has not been resolved yet\)/);
     expect(asked).toEqual({ 'zk.test': 1 });
   });
 
-  it('is looked up again after a connection was lost: a pod comes back with another address', async () => {
+  it('is resolved again after a connection is lost, since a pod may come back with another address', async () => {
     const wires: Socket[] = [];
     await listen('127.0.0.2', (socket) => {
       const to = connect(server.port, '127.0.0.1');
@@ -165,7 +165,7 @@ describe('A name in the connect string of ZooKeeper', () => {
     await backend.close();
   });
 
-  it('is listed in the error with all that was tried', async () => {
+  it('is listed in the error with every address that was tried', async () => {
     await listen('127.0.0.2', (socket) => socket.destroy());
     names['zk.test'] = ['127.0.0.2', '127.0.0.5'];
     names['lost.test'] = unknown('ENOTFOUND');
@@ -189,7 +189,7 @@ describe('ZooKeeperLockProvider over TLS', () => {
   let port: number;
   const pem = (name: string) => readFileSync(join(folder, `${name}.pem`), 'utf8');
 
-  /** A key and a certificate that is signed by itself. */
+  /** Creates a key and a self-signed certificate. */
   async function makeCertificate(name: string): Promise<void> {
     const [key, certificate] = [join(folder, `${name}-key.pem`), join(folder, `${name}.pem`)];
     const made = ['-newkey', 'rsa:2048', '-nodes', '-keyout', key, '-out', certificate];
@@ -229,30 +229,33 @@ describe('ZooKeeperLockProvider over TLS', () => {
     return ((error as Error).cause as Error).cause as NodeJS.ErrnoException;
   };
 
-  it.each(['localhost', '127.0.0.1'])('locks on a server that it knows and that knows it, at %s', async (host) => {
-    const [one, other] = [await connect(trusted(), host), await connect(trusted(), host)];
-    const held = granted(await one.backend.acquire(request(host)));
-    const second = other.backend.acquire(request(host));
-    await until(() => other.events.some(({ type }) => type === 'waiting'), 'another one waits');
-    expect(await one.backend.release(held)).toBe('released');
-    granted(await second);
-  });
+  it.each(['localhost', '127.0.0.1'])(
+    "locks on a server if both sides trust each other's certificate, at %s",
+    async (host) => {
+      const [one, other] = [await connect(trusted(), host), await connect(trusted(), host)];
+      const held = granted(await one.backend.acquire(request(host)));
+      const second = other.backend.acquire(request(host));
+      await until(() => other.events.some(({ type }) => type === 'waiting'), 'the other one waits');
+      expect(await one.backend.release(held)).toBe('released');
+      granted(await second);
+    },
+  );
 
-  it('does not talk to a server whose certificate it does not know, and says why', async () => {
+  it('rejects a server whose certificate it does not trust, and reports the reason', async () => {
     const { cert, key } = trusted();
     expect(await causeOf(connect({ cert, key }))).toMatchObject({ code: 'DEPTH_ZERO_SELF_SIGNED_CERT' });
   });
 
-  it('fails where the server does not know its certificate', async () => {
+  it('fails if the server does not trust its certificate', async () => {
     await expect(connect({ ca: pem('server') })).rejects.toThrow('cannot reach ZooKeeper');
   });
 
-  it('does not talk to a server of another name', async () => {
+  it('rejects a server with another name', async () => {
     const tls = { ...trusted(), servername: 'elsewhere' };
     expect(await causeOf(connect(tls))).toMatchObject({ code: 'ERR_TLS_CERT_ALTNAME_INVALID' });
   });
 
-  it('checks the name of the connect string, not the address that it stands for', async () => {
+  it('verifies the host name from the connect string, not the resolved address', async () => {
     const { lookup } = dns;
     const found = [{ address: '127.0.0.1', family: 4 }];
     const answer = (...[name, options, callback]: [string, object, (error: null, addresses: object) => void]) => {
@@ -280,7 +283,7 @@ describe('ZooKeeperLockProvider over TLS', () => {
       }),
     ],
     ['"tls.minVersion"', () => ({ ...trusted(), minVersion: 'TLSv9' as never })],
-  ])('does not start with options that Node cannot use, and names the option: %s', async (option, tlsOf) => {
+  ])("fails the start if Node.js can't use an option, and names it: %s", async (option, tlsOf) => {
     const tls = Object.defineProperties({}, Object.getOwnPropertyDescriptors(tlsOf())) as ConnectionOptions;
     const error: unknown = await connect(tls).catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(LockConfigError);
@@ -289,7 +292,7 @@ describe('ZooKeeperLockProvider over TLS', () => {
     expect((error as Error).message).toContain('Check that');
   });
 
-  it('tries again with pauses when its certificate is half-written at a reconnect, and says so in the log', async () => {
+  it('retries with pauses if its certificate is half-written during a reconnect, and logs the reason', async () => {
     const wire = await startTcpProxy(port, { host: '127.0.0.1' });
     const warnings: string[] = [];
     let isHalfWritten = false;
@@ -312,7 +315,7 @@ describe('ZooKeeperLockProvider over TLS', () => {
     const failed = () => warnings.some((line) => line.includes('"tls.cert"'));
     await until(failed, 'the log has the reason');
     const before = readings;
-    await until(() => readings >= before + 4, 'it is tried again');
+    await until(() => readings >= before + 4, 'the connection is retried');
     expect(events.map(({ type }) => type)).toEqual(['unavailable']);
     const refused: unknown = await backend.acquire(request('other')).catch((reason: unknown) => reason);
     expect((refused as Error).message).toContain('"tls.cert"');
@@ -324,7 +327,7 @@ describe('ZooKeeperLockProvider over TLS', () => {
     await wire.close();
   }, 60_000);
 
-  it('fails where the server speaks no TLS, and where it speaks nothing else', async () => {
+  it('fails if the server does not use TLS, and without TLS if the server requires it', async () => {
     const options = { sessionTimeout: 4_000 };
     const unencrypted = { ...options, connectString: server.connectString, tls: trusted() };
     await expect(startBackend(unencrypted)).rejects.toThrow('cannot reach ZooKeeper');

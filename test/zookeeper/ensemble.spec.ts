@@ -10,19 +10,20 @@ import { isSettled } from '../redis/seam.js';
 import { until } from '../until.js';
 import { ZooKeeperAdmin } from './zookeeper-admin.js';
 
-/** For tests that wait for its end. */
+/** For tests that wait for the session to end. */
 const SESSION = 6_000;
-/** It outlasts elections, also on a busy machine. */
+/** Outlasts elections, even on a busy machine. */
 const LONG_SESSION = 50_000;
 
-describe('three servers, of which some fall silent', () => {
+describe('three servers, some of which fall silent', () => {
   let ensemble: ZooKeeperEnsemble;
   let observer: ZooKeeperAdmin;
   const managers: LockManager[] = [];
   const workers: ChildProcess[] = [];
 
   beforeAll(async () => {
-    // A session has ten ticks. A follower that is cut off goes on answering its clients for 100 ticks = 60 s: ten sessions.
+    // A session has ten ticks. A follower that is cut off keeps answering its clients for 100 ticks = 60 s: ten
+    // sessions.
     ensemble = await startEnsemble({ tickTime: SESSION / 10, config: { syncLimit: 100 } });
     observer = await ZooKeeperAdmin.connect(ensemble.connectString);
   }, 120_000);
@@ -37,7 +38,7 @@ describe('three servers, of which some fall silent', () => {
     await ensemble.stop();
   });
 
-  /** To ZooKeeper, each one is a process of its own. */
+  /** Each manager is a separate process to ZooKeeper. */
   async function startProcess(options: Partial<ZooKeeperLockProviderOptions> = {}): Promise<LockManager> {
     const provider = new ZooKeeperLockProvider({
       connectString: ensemble.connectString,
@@ -52,7 +53,7 @@ describe('three servers, of which some fall silent', () => {
 
   const nodeOf = async (key: string) => `/lock/${key}/${(await observer.children(`/lock/${key}`))[0]}`;
 
-  it('the leader is killed three times: the hold stays, in the same session, and nobody else has the lock', async () => {
+  it('a hold stays in the same session while the leader is killed three times, and no other process gets the lock', async () => {
     const options = { sessionTimeout: LONG_SESSION };
     const [one, other] = [await startProcess(options), await startProcess(options)];
     const lock = await one.acquire('survives');
@@ -68,7 +69,8 @@ describe('three servers, of which some fall silent', () => {
       const leader = await ensemble.leader();
       await leader.kill();
       await ensemble.leader();
-      // With two of three no further one may fall: the killed one comes back first, and all sessions have moved.
+      // With two of three servers running, no other server may fail, so the killed one restarts first, and all sessions
+      // have moved.
       await leader.restart();
       await until(async () => (await ensemble.followers()).length === 2, 'all three serve');
       expect(lock.isHeld()).toBe(true);
@@ -80,9 +82,9 @@ describe('three servers, of which some fall silent', () => {
     await (await waiter).release();
   }, 180_000);
 
-  it('a client that no server hears is uncertain before its deadline, and has lost before another one enters', async () => {
+  it('a client cut off from all servers is uncertain before its deadline, and loses its lock before another holder enters', async () => {
     const wires: TcpProxy[] = await Promise.all(ensemble.servers.map(({ port }) => startTcpProxy(port)));
-    // Its silence is noticed seconds before its deadline.
+    // The long session leaves seconds between the detected silence and the deadline.
     const cut = await startProcess({
       connectString: wires.map(({ port }) => `127.0.0.1:${port}`).join(','),
       sessionTimeout: 2 * SESSION,
@@ -96,7 +98,7 @@ describe('three servers, of which some fall silent', () => {
       reports.push(lock.isHeld() ? 'entered while held' : 'entered');
       return second;
     });
-    await until(async () => (await observer.children('/lock/partitioned')).length === 2, 'another one waits');
+    await until(async () => (await observer.children('/lock/partitioned')).length === 2, 'the other one waits');
 
     for (const wire of wires) wire.freeze();
     const second = await entered;
@@ -105,17 +107,18 @@ describe('three servers, of which some fall silent', () => {
     expect(second.fencingToken).toBeGreaterThan(lock.fencingToken ?? 0n);
     expect(await lock.release()).toBe('lost');
     await second.release();
-    // The network comes back: the next session is opened without being asked for.
+    // The network recovers, and the next session opens without a request.
     for (const wire of wires) wire.thaw();
     await (await cut.acquire('partitioned', { wait: '1m' })).release();
     await Promise.all(wires.map((wire) => wire.close()));
   }, 180_000);
 
-  it('holders on a follower that its leader does not hear have lost before others enter, although the follower answers them', async () => {
+  it('holders on a follower that is cut off from its leader lose their locks before others enter, even if the follower still answers them', async () => {
     const [follower] = await ensemble.followers();
     if (!follower) throw new Error('There is no follower.');
     const leader = await ensemble.leader();
-    // Each opens its session at a moment of its own, so that the cut meets each at another point of its heartbeats.
+    // Each holder opens its session at a different time, so that the cut happens at different points of their
+    // heartbeats.
     const count = 12;
     const holders: LockManager[] = [];
     for (let index = 0; index < count; index += 1) {
@@ -131,13 +134,13 @@ describe('three servers, of which some fall silent', () => {
       if (lock.isHeld()) overlaps.push(index);
       return second;
     });
-    await until(async () => (await observer.children(`/lock/stale-${count - 1}`)).length === 2, 'others wait');
+    await until(async () => (await observer.children(`/lock/stale-${count - 1}`)).length === 2, 'the others wait');
 
     ensemble.cutOff(follower);
     const seconds = await Promise.all(entries);
 
     expect(overlaps).toEqual([]);
-    // That is what makes it dangerous: a client of the follower still finds the first holder there.
+    // This is the danger: a client of the follower still finds the first holder there.
     expect(await follower.ask('srvr')).toContain('Mode: follower');
     for (const index of locks.keys()) {
       expect(await behindTheFollower.children(`/lock/stale-${index}`)).toHaveLength(2);
@@ -148,7 +151,7 @@ describe('three servers, of which some fall silent', () => {
     behindTheFollower.close();
   }, 180_000);
 
-  it('a token is the zxid of its node, on a follower to which others write all the time', async () => {
+  it('a token is the zxid of its node, even on a follower to which others write constantly', async () => {
     const [follower] = await ensemble.followers();
     if (!follower) throw new Error('There is no follower.');
     const [busy, other] = [
@@ -174,7 +177,7 @@ describe('three servers, of which some fall silent', () => {
     admin.close();
   }, 180_000);
 
-  it('limited holders on all servers are never too many, and every waiter enters', async () => {
+  it('limited holders on all servers never exceed the limit, and every waiter enters', async () => {
     const { servers } = ensemble;
     const processes = await Promise.all(
       [...servers, ...servers].map(({ connectString }) =>
@@ -196,14 +199,14 @@ describe('three servers, of which some fall silent', () => {
       }),
     );
     expect(most).toBeLessThanOrEqual(3);
-    // All of it can be taken, by holders on two servers.
+    // Holders on two servers can use the whole limit.
     const [first, second] = processes as [LockManager, LockManager];
     await first.acquire('crowded', { limit: 3, weight: 2 });
     await second.acquire('crowded', { limit: 3 });
     expect(await second.tryAcquire('crowded', { limit: 3 })).toBeNull();
   }, 180_000);
 
-  it('the compare-and-set store never answers an old value, on a follower that has not heard of the change', async () => {
+  it('the compare-and-set store never returns an old value, even on a follower that has not received the change', async () => {
     const [follower] = await ensemble.followers();
     if (!follower) throw new Error('There is no follower.');
     const storeOn = async ({ connectString }: { readonly connectString: string }) => {
@@ -222,11 +225,11 @@ describe('three servers, of which some fall silent', () => {
     ensemble.cutOff(follower);
     expect(await ahead.compareAndSet('epoch', 'one', 'two')).toBe('two');
     const answers = [
-      // One that expects another value than the follower has, and one that expects the value of the follower.
+      // The first expects a value that the follower doesn't have, and the second expects the follower's value.
       behind.compareAndSet('epoch', null, 'three'),
       behind.compareAndSet('epoch', 'one', 'three'),
     ];
-    // The follower answers all reads; after twenty reads it would have answered these calls, too.
+    // The follower answers all reads. By the twentieth read, it would have answered these calls as well.
     for (let read = 0; read < 20; read += 1) expect(await admin.read('/lock/%records/epoch')).toBe('one');
     expect(await isSettled(Promise.race(answers))).toBe(false);
     ensemble.join(follower);
@@ -235,7 +238,7 @@ describe('three servers, of which some fall silent', () => {
     admin.close();
   }, 180_000);
 
-  it('so has one that stood still just before the cut, of whom the leader has not heard since', async () => {
+  it('a holder whose process paused just before the cut loses its lock before another holder enters', async () => {
     const [follower] = await ensemble.followers();
     if (!follower) throw new Error('There is no follower.');
     const library = await compileLibrary();

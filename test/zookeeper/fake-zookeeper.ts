@@ -14,7 +14,7 @@ import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js'
 import type { FakeClock } from '../../lib/testing/index.js';
 import { contextFor } from '../backend-context.js';
 import { type DirectBackend, direct, type TestEvent } from '../direct-backend.js';
-/** No server: every request of a fake client is overridden. */
+/** No server is needed: the fake client overrides every request. */
 const SETTINGS = readOptions({ connectString: 'nowhere', sessionTimeout: 12_000 });
 
 interface Node {
@@ -23,21 +23,21 @@ interface Node {
   creations: number;
 }
 
-/** A tree of nodes as ZooKeeper keeps it, for what no real server can be brought to do in time. */
+/** A node tree as ZooKeeper keeps it, for states that a real server can't be brought into in time. */
 export class FakeZooKeeper {
   readonly nodes = new Map<string, Node>();
   readonly clients: FakeClient[] = [];
-  /** What was asked, such as `create /lock/a`. */
+  /** The requests received, such as `create /lock/a`. */
   readonly requests: string[] = [];
   /** Called before each request is executed. */
   onRequest: (request: string) => void = () => undefined;
   readonly watches = new Map<string, Set<() => void>>();
-  /** Of the children of a node. */
+  /** Watches on the children of a node. */
   readonly childWatches = new Map<string, Set<() => void>>();
   #zxid = 100n;
   #sessions = 0n;
 
-  /** The clients of a process, by whose clock they act. */
+  /** Returns a client factory for a process that uses this clock. */
   connect(clock: Clock): ClientFactory {
     return (listener) => {
       const client = new FakeClient(this, listener, (this.#sessions += 1n), clock);
@@ -50,7 +50,7 @@ export class FakeZooKeeper {
     return this.clients.at(-1)!;
   }
 
-  /** The names of the nodes in a folder. */
+  /** Returns the names of the nodes in a folder. */
   namesIn(folder: string): string[] {
     return [...this.nodes.keys()]
       .filter((path) => path.startsWith(`${folder}/`) && !path.slice(folder.length + 1).includes('/'))
@@ -74,7 +74,7 @@ export class FakeZooKeeper {
     return { path: path + sequence, createdAt: zxid };
   }
 
-  /** Returns whether there was one. */
+  /** Returns whether the node existed. */
   remove(path: string): boolean {
     if (!this.nodes.has(path)) return false;
     if (this.namesIn(path).length > 0) throw failure('not-empty');
@@ -92,21 +92,23 @@ export class FakeZooKeeper {
     for (const watcher of watchers) watcher();
   }
 
-  /** The session of the client is over for the server. */
+  /** The server ends the client's session. */
   endSession(owner: bigint): void {
     for (const [path, node] of [...this.nodes]) if (node.owner === owner) this.remove(path);
   }
 }
 
-/** The wire: answers immediately, or keeps requests or answers from arriving. */
+/** The connection: answers immediately, or keeps requests or replies from arriving. */
 export class FakeClient extends SocketClient {
-  /** `open`: all is answered. `silent`: nothing arrives. `deaf`: all is done and nothing answered. */
+  /**
+   * `open`: everything is answered. `silent`: nothing arrives. `deaf`: everything is executed, and nothing answered.
+   */
   wire: 'open' | 'silent' | 'deaf' = 'open';
-  /** Of these operations alone. */
+  /** Makes only these operations silent. */
   silentFor: RegExp | undefined;
   reconnects = 0;
   isAbandoned = false;
-  /** What did not arrive, or arrived and is not carried out by the server that is asked. */
+  /** Requests that did not arrive, or that arrived and are not yet executed by the current server. */
   readonly late: (() => void)[] = [];
   #isOpen = false;
   readonly #open = new Set<{ readonly sentAt: number; readonly fail: (error: ZooKeeperFailure) => void }>();
@@ -142,7 +144,7 @@ export class FakeClient extends SocketClient {
     this.session.onDisconnected(failure('unanswered'));
   }
 
-  /** There is a connection. */
+  /** The connection is established. */
   return(): void {
     this.#isOpen = true;
     this.tryUntil = undefined;
@@ -150,7 +152,7 @@ export class FakeClient extends SocketClient {
     this.session.onConnected();
   }
 
-  /** The connection breaks, and is there again. */
+  /** The connection breaks and is established again. */
   break(): void {
     this.leave();
     this.wire = 'open';
@@ -251,7 +253,7 @@ export class FakeClient extends SocketClient {
   }
 }
 
-/** A process that is connected to it. Its clock stands still until the test advances it. */
+/** Starts a process that is connected to this server. Its clock stands still until the test advances it. */
 export async function startOn(
   server: FakeZooKeeper,
   parts: Partial<BackendContext> & { readonly clock: FakeClock },

@@ -1,5 +1,6 @@
-// A process of its own that acquires locks until it gets an error, or has `most`. It releases them all, acquires as many as it can again, and
-// reports how many it had each time, and the code of the error. It keeps the locks until it is killed.
+// A separate process that acquires locks until it gets an error or has `most`. It releases them all, acquires as many
+// as it can again, and reports the count of each round with the code of the error. It keeps the locks until it is
+// killed.
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 

@@ -13,21 +13,23 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { end } from '../servers/server-process.mjs';
 
-/** Debian keeps Java's libraries here, and Python's where only its own interpreter looks. */
+/** Debian installs Java's libraries here, and Python's where only its own interpreter looks. */
 const JARS = '/usr/share/java';
 const PYTHON = '/usr/bin/python3';
 const KAZOO = '/usr/lib/python3/dist-packages/kazoo';
 const CURATOR = ['curator-recipes', 'curator-framework', 'curator-client', 'zookeeper', 'guava', 'slf4j-simple'];
 
-/** A program in another language that takes locks on command. */
+/** A program in another language that acquires locks on command. */
 interface Peer {
-  /** One more owner of locks in it. */
+  /** Creates another lock owner in the program. */
   owner(): Owner;
   stop(): Promise<void>;
 }
 
 interface Owner {
-  /** Resolves to whether it has the lock of this kind on `path` within `wait` ms. The kinds stand in the programs. */
+  /**
+   * Resolves to whether it acquires the lock of this kind on `path` within `wait` ms. The programs define the kinds.
+   */
   acquire(kind: string, path: string, wait?: number): Promise<boolean>;
   release(kind: string, path: string): Promise<void>;
 }
@@ -35,7 +37,7 @@ interface Owner {
 function startCurator(connectString: string): Promise<Peer> {
   const classpath = CURATOR.map((name) => join(JARS, `${name}.jar`)).join(':');
   const source = join(import.meta.dirname, 'interop/CuratorPeer.java');
-  // Java compiles a single file by itself.
+  // Java compiles a single source file at startup.
   return start('java', [
     ...['-Xmx64m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Dorg.slf4j.simpleLogger.defaultLogLevel=error'],
     ...['-cp', classpath, source, connectString],
@@ -61,7 +63,7 @@ async function start(program: string, args: readonly string[]): Promise<Peer> {
     child.once('exit', (code, signal) => {
       process.off('exit', onExit);
       reject(new Error(`${program} ended (${code ?? signal}).`));
-      for (const answer of answered.values()) answer('error: it has ended');
+      for (const answer of answered.values()) answer('error: the program has ended');
     });
   });
   await ready;
@@ -91,17 +93,17 @@ function owner(child: ChildProcess, ticket: string, answered: Map<string, (answe
   };
 }
 
-/** The kinds of ours that are not exclusive. */
+/** Our kinds that are not exclusive. */
 const OPTIONS: Record<string, LockOptions> = { read: { mode: 'shared' }, limited: { limit: 2 } };
-/** How long an owner waits at most, in ms. Three languages share a busy machine. */
+/** The longest wait of an owner, in ms. Three languages share a busy machine. */
 const WAIT = 60_000;
 jest.setTimeout(120_000);
 const NEEDED = [...CURATOR.map((name) => join(JARS, `${name}.jar`)), '/usr/bin/javac', PYTHON, KAZOO];
 const missing = NEEDED.filter((path) => !existsSync(path));
 const reason = missing.length > 0 ? `npm run test:all installs ${missing.join(', ')} as root` : undefined;
 
-// Each language's lock on the same node, in one process each; the tests ask all of them in one order, so that this process alone
-// says who held when.
+// Each language's lock on the same node, in one process each. The tests send all commands in one order, so only this
+// process decides who held the lock when.
 describeUnless(reason)('The same lock for Nest, Java and Python', () => {
   let server: ZooKeeperServer;
   let curator: Peer;
@@ -110,7 +112,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
   const managers: LockManager[] = [];
 
   beforeAll(async () => {
-    // Curator's folders are containers, which the server removes by itself: often, so that the tests meet it.
+    // Curator's folders are containers, which the server removes automatically: often, so that the tests encounter it.
     server = await startZooKeeper({ properties: { 'znode.container.checkIntervalMs': 100 } });
     observer = await ZooKeeperAdmin.connect(server.connectString);
     [curator, kazoo] = await Promise.all([startCurator(server.connectString), startKazoo(server.connectString)]);
@@ -122,7 +124,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
     await server.stop();
   });
 
-  /** One more process of ours. */
+  /** Starts another owner in our library. */
   async function nest(recipe: ZooKeeperLockProviderOptions['recipe']): Promise<Owner> {
     const provider = new ZooKeeperLockProvider({ connectString: `${server.connectString}/interop`, recipe });
     const manager = new LockManager({ providers: { zookeeper: provider }, namespace: 'shop' });
@@ -146,14 +148,17 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
   let paths = 0;
   const freshPath = () => `/interop/shop/key-${(paths += 1)}`;
 
-  /** Asks for a lock that others have, and resolves when the attempt is queued, as the `place`th: to its answer, still to come. */
+  /**
+   * Requests a lock that others hold. Resolves when the attempt is queued as the `place`th, with a promise of its
+   * outcome.
+   */
   async function enqueue(owner: Owner, kind: string, path: string, place: number): Promise<{ held: Promise<boolean> }> {
     const held = owner.acquire(kind, path, WAIT);
-    await until(async () => (await observer.children(path)).length === place, `${place} stand in the queue`);
+    await until(async () => (await observer.children(path)).length === place, `${place} are queued`);
     return { held };
   }
 
-  /** Two limited holders of ours keep the other one out, which keeps out the third. */
+  /** Two of our limited holders exclude the other language's owner, which in turn excludes the third. */
   async function limitsExclude(
     path: string,
     [theirs, kind]: readonly [Owner, string],
@@ -167,7 +172,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
     let isIn = false;
     void waiting.held.then(() => (isIn = true));
     await first.release('limited', path);
-    await until(async () => (await observer.children(path)).length === 3, 'one of the holders is gone');
+    await until(async () => (await observer.children(path)).length === 3, 'one of the holders has left');
     expect(isIn).toBe(false);
     await second.release('limited', path);
     expect(await waiting.held).toBe(true);
@@ -177,10 +182,10 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
     await third.release('limited', path);
   }
 
-  describe('as InterProcessMutex: recipe "mutex"', () => {
-    const others = { Curator: () => curator.owner(), 'kazoo, with the node name of Curator': () => kazoo.owner() };
+  describe('recipe "mutex" as InterProcessMutex', () => {
+    const others = { Curator: () => curator.owner(), "kazoo with Curator's node name": () => kazoo.owner() };
 
-    it.each(Object.entries(others))('%s and ours exclude each other', async (_, ownerOf) => {
+    it.each(Object.entries(others))('%s and our mutex exclude each other', async (_, ownerOf) => {
       const [path, ours, theirs] = [freshPath(), await nest('mutex'), ownerOf()];
 
       for (const [holder, other] of [
@@ -196,7 +201,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
       }
     });
 
-    it('is served in the order of asking, whatever the language', async () => {
+    it('serves owners in the order of their requests, whatever the language', async () => {
       const path = freshPath();
       const holder = await nest('mutex');
       const queue = [
@@ -222,7 +227,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
       expect(served).toEqual([...queue.keys()]);
     });
 
-    it('never has two holders while all of them fight for it', async () => {
+    it('never has two holders while all owners compete', async () => {
       const path = freshPath();
       const owners = [
         ...[await nest('mutex'), await nest('mutex')],
@@ -251,7 +256,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
       await limitsExclude(path, [theirs, 'mutex'], [await nest('mutex'), await nest('mutex'), await nest('mutex')]);
     });
 
-    it('is not what kazoo takes with its own node name, in either direction or, with extra_lock_patterns, in one', async () => {
+    it('does not exclude kazoo with its own node name in either direction, and with extra_lock_patterns only in one', async () => {
       const [path, ours, theirs] = [freshPath(), await nest('mutex'), kazoo.owner()];
       const bothHold = async (kind: string, first: Owner, second: Owner) => {
         const kindOf = (owner: Owner) => (owner === theirs ? kind : 'mutex');
@@ -269,17 +274,17 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
     });
   });
 
-  describe('as InterProcessReadWriteLock: recipe "read-write"', () => {
+  describe('recipe "read-write" as InterProcessReadWriteLock', () => {
     const languages = {
       ours: () => nest('read-write'),
       Curator: () => Promise.resolve(curator.owner()),
-      'kazoo, with the node names of Curator': () => Promise.resolve(kazoo.owner()),
+      "kazoo with Curator's node names": () => Promise.resolve(kazoo.owner()),
     };
     const pairs = Object.keys(languages).flatMap((one) =>
       Object.keys(languages).flatMap((other) => (one === other ? [] : [[one, other] as const])),
     ) as [keyof typeof languages, keyof typeof languages][];
 
-    it.each(pairs)('a writer of %s keeps out readers and writers of %s', async (writing, other) => {
+    it.each(pairs)('a writer of %s excludes readers and writers of %s', async (writing, other) => {
       const [path, writer, rival] = [freshPath(), await languages[writing](), await languages[other]()];
 
       expect(await writer.acquire('write', path, WAIT)).toBe(true);
@@ -291,7 +296,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
       await rival.release('read', path);
     });
 
-    it('readers of all languages hold together, a writer waits for the last of them, and later readers for the writer', async () => {
+    it('readers of all languages hold together, a writer waits for the last of them, and later readers wait for the writer', async () => {
       for (const writing of Object.values(languages)) {
         const path = freshPath();
         const readers = [await nest('read-write'), curator.owner(), kazoo.owner()];
@@ -338,7 +343,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
       },
     );
 
-    it('a writer of Curator that becomes a reader lets our readers in immediately, and our writers when it has read', async () => {
+    it('a Curator writer that becomes a reader admits our readers immediately, and our writers after it has read', async () => {
       const [path, theirs] = [freshPath(), curator.owner()];
       const [reader, writer] = [await nest('read-write'), await nest('read-write')];
 
@@ -351,7 +356,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
       await reader.release('read', path);
       let isWriting = false;
       void written.held.then(() => (isWriting = true));
-      await until(async () => (await observer.children(path)).length === 2, 'our reader is gone');
+      await until(async () => (await observer.children(path)).length === 2, 'our reader has left');
       expect(isWriting).toBe(false);
       await theirs.release('read', path);
 
@@ -360,7 +365,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
     });
 
     it.each(
-      (['Curator', 'kazoo, with the node names of Curator'] as const).flatMap((name) =>
+      (['Curator', "kazoo with Curator's node names"] as const).flatMap((name) =>
         (['write', 'read'] as const).map((kind) => [kind, name] as const),
       ),
     )('a "%s" lock of %s waits for all limited holders, which wait for it', async (kind, name) => {
@@ -369,7 +374,7 @@ describeUnless(reason)('The same lock for Nest, Java and Python', () => {
       await limitsExclude(path, [theirs, kind], ours);
     });
 
-    it('is not what InterProcessMutex takes: services must agree on one recipe', async () => {
+    it('does not exclude InterProcessMutex, so services must agree on one recipe', async () => {
       const [path, ours, theirs] = [freshPath(), await nest('read-write'), curator.owner()];
 
       expect(await ours.acquire('write', path)).toBe(true);

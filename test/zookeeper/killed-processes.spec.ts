@@ -18,10 +18,10 @@ beforeAll(async () => {
 }, 60_000);
 afterAll(() => library.remove());
 
-describe('waiters that are killed', () => {
+describe('killed waiters', () => {
   const WAITERS = 8;
   const KILLED = 4;
-  /** How long a killed process keeps its place, in ms. One that is only slow must not lose it. */
+  /** How long a killed process keeps its place, in ms. A process that is only slow must not lose its place. */
   const SESSION = 6_000;
   let server: ZooKeeperServer;
   let observer: ZooKeeperAdmin;
@@ -45,7 +45,7 @@ describe('waiters that are killed', () => {
     await server.stop();
   });
 
-  it(`the others are served in their order, and each node wakes one of them (LOCK_SEED=${seed})`, async () => {
+  it(`leave the others served in order, with each node waking one waiter (LOCK_SEED=${seed})`, async () => {
     const lock = await here.acquire('queue');
     await Promise.all(
       Array.from({ length: WAITERS }, async () => {
@@ -64,17 +64,17 @@ describe('waiters that are killed', () => {
       worker.send('acquire');
       await until(async () => (await observer.children('/lock/queue')).length === place + 2, `${place} waits`);
     }
-    await until(async () => (await watchers(server, observer)).length === WAITERS, 'all of them watch');
+    await until(async () => (await watchers(server, observer)).length === WAITERS, 'all waiters watch');
     expect(await watchers(server, observer)).toEqual(workers.map(() => 1));
 
-    // Half of the chosen die while they wait, the others when it is their turn, the lock in their hands.
+    // Half of the chosen processes die while they wait, the others while they hold the lock.
     const chosen = shuffled(WAITERS).slice(0, KILLED);
     const [waiting, holding] = [chosen.slice(0, KILLED / 2), chosen.slice(KILLED / 2)];
     for (const place of waiting) workers[place]!.kill('SIGKILL');
     const expected = [...workers.keys()].filter((place) => !waiting.includes(place));
     await lock.release();
     for (const [turn, place] of expected.entries()) {
-      await until(() => served.length > turn, `the next one has the lock, after ${served.join(', ')}`);
+      await until(() => served.length > turn, `the next waiter holds the lock, after ${served.join(', ')}`);
       expect(served).toEqual(expected.slice(0, turn + 1));
       expect(Math.max(0, ...(await watchers(server, observer)))).toBeLessThanOrEqual(1);
       if (holding.includes(place)) workers[place]!.kill('SIGKILL');
@@ -85,7 +85,10 @@ describe('waiters that are killed', () => {
   }, 240_000);
 });
 
-/** How many sessions watch each of the nodes that others watch. A holder watches its own node as well. */
+/**
+ * Returns the number of watching sessions of each node that other sessions watch. A holder watches its own node as
+ * well.
+ */
 async function watchers(server: ZooKeeperServer, observer: ZooKeeperAdmin): Promise<number[]> {
   const watched = (await server.ask('wchp')).split(/^(?=\/)/m).filter((text) => text.startsWith('/lock/queue/'));
   const counts = watched.map(async (text) => {
@@ -96,7 +99,7 @@ async function watchers(server: ZooKeeperServer, observer: ZooKeeperAdmin): Prom
   return (await Promise.all(counts)).filter((count) => count > 0);
 }
 
-/** 0 to n − 1, in an order that the seed decides. */
+/** Returns 0 to n − 1 in an order that the seed decides. */
 function shuffled(n: number): number[] {
   const digest = (index: number) => createHash('sha1').update(`${seed}:${index}`).digest('hex');
   return [...Array(n).keys()].sort((a, b) => (digest(a) < digest(b) ? -1 : 1));
@@ -107,7 +110,7 @@ describe('a process that holds as many locks as it can', () => {
   const SESSION = 8_000;
   /** Long keys, so that few locks are enough. */
   const KEY_LENGTH = 195;
-  /** Of so many the servers cannot read the transaction that ends the session: 2.6 MB. */
+  /** With this many locks, the servers can't read the transaction that ends the session: 2.6 MB. */
   const TOO_MANY = 10_000;
   let ensemble: ZooKeeperEnsemble;
   let here: LockManager;
@@ -125,7 +128,7 @@ describe('a process that holds as many locks as it can', () => {
     await ensemble.stop();
   });
 
-  it('may crash: the servers end its session, and can be started again', async () => {
+  it('may crash: the servers end its session and can restart', async () => {
     const args = [library.folder, ensemble.connectString, SESSION, KEY_LENGTH, TOO_MANY].map(String);
     hoarder = fork(join(import.meta.dirname, 'hoarder.mjs'), args, { execArgv: [] });
     const [[first, second]] = (await once(hoarder, 'message')) as [{ count: number; code?: string }[]];
@@ -139,7 +142,7 @@ describe('a process that holds as many locks as it can', () => {
     await Promise.all(ensemble.servers.map((server) => server.restart()));
     await (await here.acquire(key, { wait: '1m' })).release();
 
-    // What is released makes room.
+    // Releases make room.
     expect(second).toEqual(first);
     expect(first!.code).toBe('LOCK_CAPACITY');
     expect(first!.count).toBeGreaterThan(3_000);

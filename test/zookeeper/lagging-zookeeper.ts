@@ -11,7 +11,7 @@ import { type FailureKind, isFailure, ZooKeeperFailure } from '../../lib/provide
 import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
 import { contextFor } from '../backend-context.js';
 
-/** No server: every request of a lagging one is overridden. */
+/** No server is needed: the lagging server overrides every request. */
 const SETTINGS = readOptions({ connectString: 'nowhere', sessionTimeout: 12_000 });
 
 interface Change {
@@ -21,14 +21,14 @@ interface Change {
 }
 
 /**
- * An ensemble in which each client has a server of its own, and each server applies the changes of the leader when the test says so. What
- * ZooKeeper promises holds: one order of all writes, the requests of a session in their order, a read after a write of the
- * same session sees it, and a watch fires before its client sees what has changed.
+ * An ensemble in which each client has its own server, and each server applies the leader's changes when the test says
+ * so. ZooKeeper's guarantees hold: all writes have one order, a session's requests stay in order, a read sees earlier
+ * writes of the same session, and a watch fires before its client sees the change.
  */
 export class LaggingZooKeeper {
   readonly log: Change[] = [];
   readonly servers: LaggingServer[] = [];
-  /** What the leader has; each node counts its sequential children. */
+  /** The leader's nodes. Each node counts its sequential children. */
   readonly leader = new Map<string, { children: number }>();
 
   constructor(readonly clock: Clock) {}
@@ -39,20 +39,20 @@ export class LaggingZooKeeper {
     return server;
   };
 
-  /** The nodes in a folder, as the leader has them. */
+  /** Returns the nodes in a folder, as the leader has them. */
   namesIn(folder: string): readonly string[] {
     return namesIn(this.leader, folder);
   }
 
-  /** All that can happen next. */
+  /** All steps that can happen next. */
   get steps(): readonly (() => void)[] {
     return this.servers.flatMap((server) => server.steps);
   }
 }
 
-/** A server, and the connection of its only client. */
+/** A server and the connection of its only client. */
 export class LaggingServer extends SocketClient {
-  /** How much of the leader's log it has applied. */
+  /** How many entries of the leader's log this server has applied. */
   #applied = 0;
   readonly #nodes = new Map<string, NodeStat>();
   readonly #requests: (() => void)[] = [];
@@ -149,15 +149,15 @@ export class LaggingServer extends SocketClient {
   }
 
   override reconnect(): void {
-    throw new Error('Nothing is slow where no time passes.');
+    throw new Error('No reconnect is expected because no time passes.');
   }
 
   override async close(): Promise<void> {
-    // The session is of no use any more, and neither is what it has left.
+    // The session is no longer needed, and neither is anything it has left.
   }
 
   override abandon(): void {
-    // It has no sockets.
+    // There are no sockets.
   }
 
   #apply(): void {
@@ -216,7 +216,7 @@ function failure(kind: FailureKind): ZooKeeperFailure {
   return new ZooKeeperFailure(kind, kind);
 }
 
-/** What a request for a node that is missing is answered with. */
+/** Returns a handler that resolves a request for a missing node to `missing`. */
 function otherwise<T>(missing: T): (error: unknown) => T {
   return (error) => {
     if (isFailure(error, 'no-node')) return missing;

@@ -30,7 +30,7 @@ const KINDS = [
 const PROCESSES = 5;
 const TURNS = 4;
 
-/** One process, which asks, waits, perhaps leaves, holds and releases, `TURNS` times. */
+/** A process that requests, waits, perhaps leaves, holds and releases, `TURNS` times. */
 class Caller {
   turns = TURNS;
   asked: TestRequest | undefined;
@@ -49,8 +49,8 @@ class Caller {
 }
 
 /**
- * Plays one order of events: which process acts, which server answers and which applies a change of the leader is drawn at each step. Fails if
- * two hold what excludes each other, and if somebody waits who could enter when nothing is in flight any more.
+ * Plays one order of events: each step draws which process acts, which server answers, or which server applies a change
+ * of the leader. Fails if two holders exclude each other, or if a waiter could enter when nothing is in flight.
  */
 async function play(seed: number): Promise<void> {
   const random = new SeededRandom(seed);
@@ -101,39 +101,39 @@ async function play(seed: number): Promise<void> {
   while (!callers.every(({ isDone }) => isDone)) {
     if (excess !== undefined) throw new Error(`Seed ${seed}: ${excess}.`);
     const steps = [...ensemble.steps, ...callers.flatMap(actionsOf)];
-    if (steps.length === 0) throw new Error(`Seed ${seed}: nothing can happen, and some still wait.`);
+    if (steps.length === 0) throw new Error(`Seed ${seed}: nothing can happen, and some processes still wait.`);
     const leaving = callers.filter(({ isWaiting }) => isWaiting).map((caller) => () => leave(caller));
     random.pick((random.fraction() < 0.03 && leaving.length > 0 ? leaving : steps) as [() => void])();
     await settle();
     if (random.fraction() > 0.1) continue;
     await settleAll();
-    // Nothing is in flight, so everyone has been notified of all that concerns it.
+    // Nothing is in flight, so every waiter has been notified of everything relevant.
     const holders = readWrite.holdersOf(ensemble.namesIn('/lock/order'));
-    if (holders.length !== held().length) throw new Error(`Seed ${seed}: somebody could enter, and does not know it.`);
+    if (holders.length !== held().length) throw new Error(`Seed ${seed}: a waiter could enter, and was not notified.`);
   }
 }
 
-/** What is wrong with these locks being held at the same time. */
+/** Returns what is wrong if these locks are held at the same time. */
 function excessOf(held: readonly Terms[]): string | undefined {
   if (held.length < 2) return undefined;
-  if (held.some(({ mode }) => mode === 'exclusive')) return 'an exclusive lock beside others';
+  if (held.some(({ mode }) => mode === 'exclusive')) return 'an exclusive lock alongside others';
   if (new Set(held.map(({ mode }) => mode)).size > 1) return 'shared and limited locks';
   const terms = held.flatMap((each) => each.limited ?? []);
   const used = terms.reduce((sum, { weight }) => sum + weight, 0);
   return used > Math.min(...terms.map(({ limit }) => limit)) ? `${used} at a time` : undefined;
 }
 
-describe('Limits on ZooKeeper', () => {
-  it(`are kept, and every waiter enters, in any order of events (LOCK_TESTS_SEED=${SEED})`, async () => {
+describe('limits on ZooKeeper', () => {
+  it(`hold in any order of events, and every waiter enters (LOCK_TESTS_SEED=${SEED})`, async () => {
     for (let game = 0; game < exploration(150, 3_000); game += 1) await play(SEED + game);
   });
 });
 
-describe('A waiter behind one that was admitted and stands still', () => {
+describe('a waiter behind an admitted waiter that is frozen', () => {
   let server: FakeZooKeeper;
   const clocks: FakeClock[] = [];
 
-  /** A process with a clock of its own, which stands still until the test advances it. */
+  /** Starts a process with its own clock, which stands still until the test advances it. */
   async function start() {
     const clock = new FakeClock();
     clocks.push(clock);
@@ -178,7 +178,7 @@ describe('A waiter behind one that was admitted and stands still', () => {
     expect([holder, next, last].map(({ clock }) => clock.pendingTimers)).toEqual([0, 0, 0]);
   });
 
-  it('looks at the queue only if it is limited', async () => {
+  it('checks the queue periodically only if it is limited', async () => {
     const [holder, waiter] = [await start(), await start()];
     granted(await holder.backend.acquire(request('order')));
     const { pendingTimers } = waiter.clock;
@@ -188,7 +188,7 @@ describe('A waiter behind one that was admitted and stands still', () => {
   });
 });
 
-describe('Limits on a real server', () => {
+describe('limits on a real server', () => {
   const zk = zooKeeperForTests();
   let wire: TcpProxy;
 
@@ -205,7 +205,7 @@ describe('Limits on a real server', () => {
   it.each([
     [undefined, /^_c_[0-9a-f-]{36}-limit-5-2-__WRIT__0000000000$/],
     ['mutex', /^_c_[0-9a-f-]{36}-limit-5-2-lock-0000000000$/],
-  ] as const)('are in the names of the nodes, which never change; recipe %s', async (recipe, name) => {
+  ] as const)('are in the node names, which never change, with recipe %s', async (recipe, name) => {
     const [{ backend }, other, key] = [await direct(recipe), await direct(recipe), newKey()];
     const grant = granted(await backend.acquire(request(key, limited(5, 2))));
     const names = await zk.admin.children(`/lock/${key}`);
@@ -218,9 +218,9 @@ describe('Limits on a real server', () => {
     granted(await backend.acquire(request(key, { ...limited(5), wait: 0 })));
   });
 
-  it('wake few of 200 waiters by a release', async () => {
+  it('wake few of 200 waiters on a release', async () => {
     const [holder, key] = [await direct(), newKey()];
-    // A clock that stands still, so that none of them looks without having been woken.
+    // The clock stands still, so no waiter checks the queue without being woken.
     const { connectString } = zk.server;
     const waiters = await startBackend({ connectString, sessionTimeout: 30_000 }, { clock: new FakeClock() });
     const held = granted(await holder.backend.acquire(request(key, limited(2))));
@@ -231,7 +231,7 @@ describe('Limits on a real server', () => {
     const before = await received();
     await holder.backend.release(held);
     granted(await Promise.race(waiting));
-    // The release, the looks of the next two, heartbeats every few seconds and our own questions: far from 200.
+    // The release, the checks of the next two, heartbeats every few seconds and the test's own requests: far from 200.
     expect((await received()) - before).toBeLessThan(100);
     await waiters.backend.close();
   });
@@ -246,13 +246,13 @@ describe('Limits on a real server', () => {
     const answers = [1, 2].map(() => waiter.backend.acquire(request(key, limited(2))));
     await untilWaiting(waiter, 2);
     wire.refuse();
-    await until(() => waiter.events.some(({ type }) => type === 'unavailable'), 'it is cut off');
+    await until(() => waiter.events.some(({ type }) => type === 'unavailable'), 'the waiter is cut off');
     for (const grant of held) await holder.backend.release(grant);
     wire.admit();
     for (const answer of await Promise.all(answers)) granted(answer);
   });
 
-  it('admit a waiter behind one that stands still, while there is room for both', async () => {
+  it('admit a waiter behind a frozen one if there is room for both', async () => {
     const [holder, next, key] = [await direct(), await direct(), newKey()];
     const frozen = await startBackend({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout: 30_000 });
     const held = granted(await holder.backend.acquire(request(key, limited(2, 2))));
@@ -263,14 +263,14 @@ describe('Limits on a real server', () => {
     wire.freeze();
     await holder.backend.release(held);
     granted(await waiting);
-    // By the names the first one has entered. It finds that out when it goes on.
+    // According to the node names, the first waiter holds. It finds that out when it continues.
     expect(await holder.backend.inspect(key)).toMatchObject({ holders: 2, used: 2, waiters: 0 });
     expect(frozen.events.some(({ type }) => type === 'unavailable')).toBe(false);
     wire.thaw();
     granted(await standing);
   });
 
-  it('go on after a waiter was removed by somebody else, and after a write into it', async () => {
+  it("still hold after another client removes a waiter's node or writes to it", async () => {
     const [{ backend, events }, key] = [await direct(), newKey()];
     const held = granted(await backend.acquire(request(key, limited(1))));
     const first = backend.acquire(request(key, limited(1)));
@@ -282,7 +282,7 @@ describe('Limits on a real server', () => {
     await zk.admin.write(await named(1), 'a note of an operator');
     await zk.admin.remove(await named(1));
     expect(await backend.release(held)).toBe('released');
-    // The first one is queued again, behind the second.
+    // The first waiter is queued again, behind the second.
     const next = granted(await second);
     expect(await backend.release(next)).toBe('released');
     granted(await first);

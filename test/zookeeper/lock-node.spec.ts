@@ -9,7 +9,7 @@ import type { DirectBackend, TestEvent } from '../direct-backend.js';
 const TIMEOUT = 12_000;
 const FOLDER = '/lock/order';
 
-describe('The node of an attempt', () => {
+describe('the node of an attempt', () => {
   let clock: FakeClock;
   let server: FakeZooKeeper;
   let backend: DirectBackend<ZooKeeperBackend>;
@@ -28,14 +28,14 @@ describe('The node of an attempt', () => {
     await closed;
   });
 
-  it('is created and looked for in one round trip', async () => {
+  it('is created and looked up in one round trip', async () => {
     granted(await backend.acquire(request('order')));
     server.requests.length = 0;
     granted(await backend.acquire(request('order', { mode: 'shared', key: 'other' })));
     expect(server.requests.map((each) => each.split(' ')[0])).toEqual(['create', 'create', 'children']);
   });
 
-  it('is none that has its id and belongs to another session, which may end at another time', async () => {
+  it('is not a node with its id that belongs to another session, which may end at another time', async () => {
     server.client.wire = 'deaf';
     const attempt = request('order');
     const lost = backend.acquire(attempt);
@@ -53,7 +53,7 @@ describe('The node of an attempt', () => {
     granted(await answer);
   });
 
-  describe('whose creation reaches the leader, while the next server that is asked has not heard of it', () => {
+  describe('created on the leader when the next server has not seen it', () => {
     let attempt: TestRequest;
 
     beforeEach(async () => {
@@ -66,25 +66,25 @@ describe('The node of an attempt', () => {
       client.silentFor = undefined;
       client.break();
       expect(await lost).toBeInstanceOf(LockUnavailableError);
-      // All writes of a session stand in one order, so a server that acknowledges the next one has carried this one out.
+      // All writes of a session are in one order, so a server that acknowledges the next write has executed this one.
       server.onRequest = (each) => {
         if (/^(write|create|remove)/.test(each)) for (const arrive of client.late.splice(0)) arrive();
       };
     });
 
-    it('is found, and there is no second one', async () => {
+    it('is found instead of created again', async () => {
       granted(await backend.acquire(attempt));
       expect(server.namesIn(FOLDER)).toHaveLength(2);
       expect(await backend.release(attempt)).toBe('released');
     });
 
-    it('is removed by a release, and blocks nobody', async () => {
+    it('is removed by a release, and blocks no other caller', async () => {
       await backend.release(attempt);
       expect(server.namesIn(FOLDER)).toHaveLength(1);
     });
   });
 
-  it('has the same token as those of all readers who hold together, when a writer has gone just as the first came', async () => {
+  it('has the same token for all readers that hold together, even if a writer left just as the first one arrived', async () => {
     const writer = granted(await backend.acquire(request('order')));
     server.onRequest = (each) => {
       if (!each.startsWith('children')) return;
@@ -98,7 +98,7 @@ describe('The node of an attempt', () => {
     expect((await backend.inspect('order'))?.fencingToken).toBe(first.fencingToken);
   });
 
-  it('is removed in the background when a release was not answered', async () => {
+  it('is removed in the background if its release got no reply', async () => {
     const grant = granted(await backend.acquire(request('order')));
     server.client.silentFor = /^remove/;
     const release = backend.release(grant);
@@ -110,7 +110,7 @@ describe('The node of an attempt', () => {
     expect(server.namesIn(FOLDER)).toEqual([]);
   });
 
-  it('is removed by a release that is repeated, which answers what the first would have answered', async () => {
+  it('is removed by a retried release, which returns what the first release would have returned', async () => {
     const grant = granted(await backend.acquire(request('order')));
     server.client.silentFor = /^remove/;
     const release = backend.release(grant);
@@ -123,7 +123,7 @@ describe('The node of an attempt', () => {
     expect(await backend.release(grant)).toBe('lost');
   });
 
-  it('of a waiter that leaves goes, and takes its watch along', async () => {
+  it('is removed with its watch when its waiter leaves', async () => {
     granted(await backend.acquire(request('order')));
     for (let round = 0; round < 3; round += 1) {
       const waiter = request('order');
@@ -137,7 +137,7 @@ describe('The node of an attempt', () => {
     expect([...server.watches.values()].map(({ size }) => size)).toEqual([0]);
   });
 
-  it('is looked at again when the one before it went between the list and the watch', async () => {
+  it('is checked again if the node before it disappears between the list and the watch', async () => {
     const first = granted(await backend.acquire(request('order')));
     server.onRequest = (each) => {
       if (!each.startsWith('read')) return;
@@ -149,7 +149,7 @@ describe('The node of an attempt', () => {
     expect(granted(await second).fencingToken).toBeGreaterThan(first.fencingToken!);
   });
 
-  it('that somebody removes is a hold that is lost, at the next renewal and from then on immediately', async () => {
+  it('loses its hold if another client removes it, at the next renewal, or immediately once a renewal has set a watch', async () => {
     const grant = granted(await backend.acquire(request('order')));
     const renewal = backend.renew(grant);
     await clock.advance(0);
@@ -160,7 +160,7 @@ describe('The node of an attempt', () => {
     expect(await backend.release(grant)).toBe('lost');
   });
 
-  it('is made again when it goes with its folder between its creation and the list', async () => {
+  it('is created again if it disappears with its folder between its creation and the list', async () => {
     server.onRequest = (each) => {
       if (each !== `children ${FOLDER}`) return;
       server.onRequest = () => undefined;
@@ -171,7 +171,7 @@ describe('The node of an attempt', () => {
     expect(server.namesIn(FOLDER)).toHaveLength(1);
   });
 
-  it('is in a new folder when the numbers of the old one come to an end', async () => {
+  it('is in a new folder when the old one runs out of sequence numbers', async () => {
     const first = granted(await backend.acquire(request('order')));
     await backend.release(first);
     server.nodes.get(FOLDER)!.creations = LAST_SEQUENCE;
@@ -185,7 +185,7 @@ describe('The node of an attempt', () => {
     expect(server.namesIn(FOLDER)).toHaveLength(1);
   });
 
-  it('leaves a folder that is removed when it was idle for five seconds, and not while it is used', async () => {
+  it('leaves a folder that is removed after five idle seconds, and not while it is in use', async () => {
     for (let round = 0; round < 8; round += 1) {
       await backend.release(granted(await backend.acquire(request('order'))));
       await clock.advance(1_000);
@@ -193,7 +193,7 @@ describe('The node of an attempt', () => {
     expect(server.nodes.has(FOLDER)).toBe(true);
     await clock.advance(5_000 + TIMEOUT / 6);
     expect(server.nodes.has(FOLDER)).toBe(false);
-    // Gone behind our back as well: it is made again.
+    // Removed by another client as well, the folder is created again.
     await backend.release(granted(await backend.acquire(request('order'))));
     server.nodes.delete(FOLDER);
     granted(await backend.acquire(request('order')));

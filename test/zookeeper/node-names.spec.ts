@@ -2,7 +2,7 @@ import { folderContentFor, keyIn, LockPaths, segmentOf } from '../../lib/provide
 import { mutex, readWrite, sequenceOf } from '../../lib/providers/zookeeper/recipe.js';
 
 // Golden: processes of two versions, and services in other languages, meet on these names. They must never change.
-describe('The path of a lock', () => {
+describe('the path of a lock', () => {
   const paths = new LockPaths('/shop/locks', 'orders');
 
   it.each([
@@ -18,7 +18,7 @@ describe('The path of a lock', () => {
     ['%sessions', '%25sessions'],
     ['\ud800', '%sha256-205022e3428b7c8276cf247b36e4e512db5651e5cb3472c253d9ee893a8ac750'],
     ['x'.repeat(201), '%sha256-c3c5341496a657eba2957cea7a62e38afff86438d5b31fb1f78505331c081cfd'],
-  ])('of %j is %s', (key, segment) => {
+  ])('for %j is %s', (key, segment) => {
     expect(paths.folderOf(key)).toBe(`/shop/locks/orders/${segment}`);
   });
 
@@ -28,45 +28,48 @@ describe('The path of a lock', () => {
     ['%2E%2E', '..'],
     ['St%C3%BCck%20%F0%9F%98%80', 'Stück 😀'],
     ['%25sessions', '%sessions'],
-    // What is stored as a hash, or was put there by somebody else, appears as it is.
+    // A hash, or a folder that another client created, is returned unchanged.
     [`%sha256-${'0'.repeat(64)}`, `%sha256-${'0'.repeat(64)}`],
     ['%ZZ', '%ZZ'],
     ['a b', 'a b'],
     ['a%2fb', 'a%2fb'],
-  ])('%j is that of the key %j', (segment, key) => {
+  ])('%j maps back to the key %j', (segment, key) => {
     expect(paths.keyOf(segment)).toBe(key);
   });
 
-  it.each(['x'.repeat(201), 'ü"\n'.repeat(100), 'order:\ud800'])('as a hash contains the key', (key) => {
-    const content = folderContentFor(paths.folderOf(key), key);
-    expect(keyIn(content!, segmentOf(key))).toBe(key);
-    expect(keyIn(content!, segmentOf(`${key}x`))).toBeUndefined();
-  });
+  it.each(['x'.repeat(201), 'ü"\n'.repeat(100), 'order:\ud800'])(
+    'stores the key in its folder if the path contains only its hash',
+    (key) => {
+      const content = folderContentFor(paths.folderOf(key), key);
+      expect(keyIn(content!, segmentOf(key))).toBe(key);
+      expect(keyIn(content!, segmentOf(`${key}x`))).toBeUndefined();
+    },
+  );
 
-  it('that shows the key does not contain it', () => {
+  it('does not store a key that the path contains', () => {
     expect(folderContentFor('/%sha256-x/orders/order:42', 'order:42')).toBeUndefined();
   });
 
-  it('is not that of a record', () => {
+  it('is never the path of a record', () => {
     expect(paths.jobs).toBe('/shop/locks/orders/%records/%jobs');
     expect(`${paths.failovers}/${segmentOf('%jobs')}`).not.toBe(paths.jobs);
   });
 
-  it('is not that of a key for what the provider keeps beside the locks', () => {
+  it("of the provider's own folders maps back to no key", () => {
     expect(paths.keyOf('%sessions')).toBeUndefined();
     expect(paths.keyOf('%records')).toBeUndefined();
   });
 
-  it('lies in the root where there is no chroot', () => {
+  it('is in the root if there is no chroot', () => {
     expect(new LockPaths('', '..').folderOf('a')).toBe('/%2E%2E/a');
   });
 
-  it('is what a standard library makes of the key, in Python as here', () => {
+  it('matches a standard URL encoder, in Python as here', () => {
     // urllib.parse.quote("Stück/7 (ä:ö)!", safe=":")
     expect(segmentOf('Stück/7 (ä:ö)!')).toBe('St%C3%BCck%2F7%20%28%C3%A4:%C3%B6%29%21');
   });
 
-  it('is never longer than 200 characters, nor the same for two keys', () => {
+  it('has at most 200 characters, and differs for every two keys', () => {
     const keys = [
       'ü'.repeat(33),
       'ü'.repeat(34),
@@ -82,9 +85,9 @@ describe('The path of a lock', () => {
     expect(Math.max(...segments.map(({ length }) => length))).toBe(200);
   });
 
-  it('of a key never meets the folder of the sessions', () => {
+  it('never collides with the sessions folder', () => {
     expect(paths.sessions).toBe('/shop/locks/orders/%sessions');
-    // A percent sign of a key is always followed by two digits.
+    // A percent sign in a key's path is always followed by two digits.
     expect(segmentOf('%sessions')).not.toBe('%sessions');
   });
 });
@@ -95,8 +98,8 @@ const lock = (sequence: number, id?: string) => named('lock-', sequence, id);
 const read = (sequence: number, id?: string) => named('__READ__', sequence, id);
 const write = (sequence: number, id?: string) => named('__WRIT__', sequence, id);
 
-describe("The order of Curator's InterProcessMutex", () => {
-  it('is that of the numbers, whatever the ids are', () => {
+describe("the order of Curator's InterProcessMutex", () => {
+  it('follows the sequence numbers, whatever the ids are', () => {
     const names = [lock(12, 'a'), lock(3, 'f'), lock(7, 'b')];
     expect(mutex.positionOf(lock(3, 'f'), names).behind).toBeUndefined();
     expect(mutex.positionOf(lock(7, 'b'), names).behind).toBe(lock(3, 'f'));
@@ -104,25 +107,25 @@ describe("The order of Curator's InterProcessMutex", () => {
     expect(mutex.holdersOf(names)).toEqual([lock(3, 'f')]);
   });
 
-  it('takes any prefix, and the text after the last marker', () => {
+  it('accepts any prefix, and uses the text after the last marker', () => {
     expect(mutex.positionOf(lock(5), [lock(5), 'lock-lock-0000000004']).behind).toBe('lock-lock-0000000004');
   });
 
-  it('puts a name without the marker where all of its text puts it', () => {
+  it('sorts a name without the marker by all of its text', () => {
     expect(mutex.positionOf(lock(5), [lock(5), '00-config']).behind).toBe('00-config');
-    // As Curator, it does not see the default of kazoo, nor a read-write lock.
+    // Like Curator, it does not see kazoo's default lock or a read-write lock.
     expect(mutex.positionOf(lock(5), [lock(5), 'abcdef__lock__0000000001', write(1)]).behind).toBeUndefined();
   });
 });
 
-describe("The order of Curator's InterProcessReadWriteLock", () => {
-  it('lets a writer wait for the node directly before it', () => {
+describe("the order of Curator's InterProcessReadWriteLock", () => {
+  it('makes a writer wait for the node directly before it', () => {
     const names = [write(9), read(4), write(2)];
     expect(readWrite.positionOf(write(9), names).behind).toBe(read(4));
     expect(readWrite.positionOf(write(2), names).behind).toBeUndefined();
   });
 
-  it('lets a reader wait for the last writer before it alone', () => {
+  it('makes a reader wait only for the last writer before it', () => {
     const names = [read(1), write(2), read(3), write(4), read(5), write(6)];
     expect(readWrite.positionOf(read(1), names).behind).toBeUndefined();
     expect(readWrite.positionOf(read(3), names).behind).toBe(write(2));
@@ -137,7 +140,7 @@ describe("The order of Curator's InterProcessReadWriteLock", () => {
     expect(readWrite.holdersOf([])).toEqual([]);
   });
 
-  it('puts a writer before the reader of its own number (CURATOR-621)', () => {
+  it('puts a writer before the reader with the same number (CURATOR-621)', () => {
     const names = [read(0, 'a'), write(0, 'b'), write(1)];
     expect(readWrite.positionOf(read(0, 'a'), names).behind).toBe(write(0, 'b'));
     expect(readWrite.positionOf(write(0, 'b'), names).behind).toBeUndefined();
@@ -145,24 +148,24 @@ describe("The order of Curator's InterProcessReadWriteLock", () => {
   });
 });
 
-describe('The order of limited nodes', () => {
+describe('the order of limited nodes', () => {
   const limit = (most: number, weight: number, sequence: number, id?: string) =>
     named(`limit-${most}-${weight}-__WRIT__`, sequence, id);
   const positionOf = (own: string, ...names: string[]) => readWrite.positionOf(own, names);
 
-  it('lets those hold that come first, while they are at most the smallest limit', () => {
+  it('grants the first nodes, up to the smallest limit', () => {
     const names = [limit(5, 2, 1, 'f'), limit(4, 1, 2), limit(9, 1, 3), limit(9, 1, 4), limit(9, 1, 5)];
     expect(readWrite.holdersOf(names.toReversed())).toEqual(names.slice(0, 3));
     expect(readWrite.usageOf(names.slice(0, 3))).toEqual({ limit: 4, used: 4 });
     expect(readWrite.usageOf([write(1)])).toBeUndefined();
   });
 
-  it('lets nobody overtake one that does not fit', () => {
+  it('lets no node overtake one that does not fit', () => {
     const names = [limit(3, 1, 1), limit(3, 3, 2), limit(3, 1, 3)];
     expect(readWrite.holdersOf(names)).toEqual(names.slice(0, 1));
   });
 
-  it('lets the first waiter look at all departures, and the others at the node before them', () => {
+  it('makes the first waiter watch all departures, and the others the node before them', () => {
     const names = [limit(2, 1, 1), limit(2, 1, 2), limit(2, 1, 3), limit(2, 1, 4)] as const;
     expect(positionOf(names[1], ...names)).toMatchObject({ isHeld: true, first: names[1], isAwaited: true });
     expect(positionOf(names[2], ...names)).toMatchObject({ isHeld: false });
@@ -180,7 +183,7 @@ describe('The order of limited nodes', () => {
     }
   });
 
-  it('is seen by a mutex, with its own marker', () => {
+  it('is visible to a mutex, with its own marker', () => {
     const name = named('limit-3-1-lock-', 4);
     expect(mutex.markerOf('limited', { limit: 3, weight: 1 })).toBe('limit-3-1-lock-');
     expect(mutex.modeOf(name)).toBe('limited');
@@ -190,8 +193,8 @@ describe('The order of limited nodes', () => {
   });
 });
 
-describe('The number of a node', () => {
-  it('is read from its end, also beyond the wrap', () => {
+describe('the sequence number of a node', () => {
+  it('is read from the end of its name, even after it wraps around', () => {
     expect(sequenceOf(lock(42))).toBe(42);
     expect(sequenceOf('_c_x-lock--2147483648')).toBe(-2_147_483_648);
   });

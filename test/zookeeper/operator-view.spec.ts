@@ -15,7 +15,7 @@ import { type DirectBackend, direct } from '../direct-backend.js';
 
 jest.setTimeout(60_000);
 
-describe('The list of locks, on a real server', () => {
+describe('the list of locks on a real server', () => {
   const zk = zooKeeperForTests();
   const backends: ZooKeeperBackend[] = [];
 
@@ -54,14 +54,14 @@ describe('The list of locks, on a real server', () => {
   const keysOf = async (backend: DirectBackend<ZooKeeperBackend>, prefix?: string) =>
     (await listOf(backend, prefix)).map(({ key }) => key);
 
-  it('counts those who wait, and neither knows when a lock ends nor since when it is held', async () => {
+  it('counts waiters, and reports neither when a lock ends nor since when it is held', async () => {
     const backend = await start('waiters');
     await take(backend, 'exclusive');
     await take(backend, 'shared', 'shared');
     const waiting = [request('exclusive'), request('exclusive'), request('shared')];
     const answers = waiting.map((waiter) => backend.acquire(waiter));
-    await until(async () => (await backend.inspect('exclusive'))?.waiters === 2, 'two wait for one');
-    await until(async () => (await backend.inspect('shared'))?.waiters === 1, 'one waits for the other');
+    await until(async () => (await backend.inspect('exclusive'))?.waiters === 2, 'two wait for one key');
+    await until(async () => (await backend.inspect('shared'))?.waiters === 1, 'one waits for the other key');
     expect(await listOf(backend)).toMatchObject([
       { key: 'exclusive', waiters: 2, expiresIn: null, since: null },
       { key: 'shared', waiters: 1, expiresIn: null, since: null },
@@ -70,7 +70,7 @@ describe('The list of locks, on a real server', () => {
     await Promise.all(answers);
   });
 
-  it('has keys that are stored as a hash as they were given, and by their prefix', async () => {
+  it('shows keys that are stored as a hash as they were passed, and filters them by prefix', async () => {
     const backend = await start('hashes');
     const long = `order:${'x'.repeat(301)}`;
     const lone = 'order:\ud800';
@@ -81,13 +81,13 @@ describe('The list of locks, on a real server', () => {
     expect(await keysOf(backend, '%sha256')).toEqual([]);
     for (const key of await keysOf(backend)) expect(await backend.forceRelease(key)).toBe(true);
     expect(await keysOf(backend)).toEqual([]);
-    // A folder that went while this process took it for there is made again with its content.
+    // If a folder disappears while this process assumes that it exists, it is created again with its content.
     await zk.admin.remove(`/hashes/${segmentOf(long)}`);
     await take(backend, long);
     expect(await keysOf(backend, 'order:')).toEqual([long]);
   });
 
-  it('has a key that is stored as a hash by that, if its folder is of an older version or of somebody else', async () => {
+  it('shows the hash of a key if its folder comes from an older version or another client', async () => {
     const backend = await start('old-hashes');
     await backend.release(await take(backend, 'makes the namespace'));
     const contents = [undefined, '0123456789ab web-1', '"another key"', '42'];
@@ -104,7 +104,7 @@ describe('The list of locks, on a real server', () => {
     expect(await keysOf(backend, '0')).toEqual([]);
   });
 
-  it('has what clients of other languages hold, by the digits of their id', async () => {
+  it('shows locks of clients in other languages, by the digits of their ids', async () => {
     const backend = await start('foreign');
     await backend.release(await take(backend, 'curator'));
     await backend.release(await take(backend, 'kazoo'));
@@ -114,7 +114,7 @@ describe('The list of locks, on a real server', () => {
     await zk.admin.create(`/foreign/kazoo/0123456789abcdef0123456789abcdef__READ__`, sequential);
     const waiter = request('curator');
     const answer = backend.acquire(waiter);
-    await until(async () => (await backend.inspect('curator'))?.waiters === 1, 'ours waits behind it');
+    await until(async () => (await backend.inspect('curator'))?.waiters === 1, 'our attempt waits behind it');
     expect(await listOf(backend)).toEqual([
       expect.objectContaining({ key: 'curator', mode: 'exclusive', waiters: 1, instances: ['fedcba987654'] }),
       expect.objectContaining({ key: 'kazoo', mode: 'shared', waiters: 0, instances: ['0123456789ab'] }),
@@ -123,7 +123,7 @@ describe('The list of locks, on a real server', () => {
     await answer;
   });
 
-  it('names the instances of a hundred holders', async () => {
+  it('names the instances of up to a hundred holders', async () => {
     const backend = await start('many');
     const random = systemRandom();
     await backend.release(await take(backend, 'page'));
@@ -136,7 +136,7 @@ describe('The list of locks, on a real server', () => {
     expect(page?.instances).toHaveLength(100);
   });
 
-  it('reads no further than its reader goes', async () => {
+  it('reads no further than its consumer', async () => {
     const backend = await start('ahead');
     for (let index = 0; index < 200; index += 1) await take(backend, `key:${index}`);
     const received = async () => Number(/zk_packets_received\t(\d+)/.exec(await zk.server.ask('mntr'))![1]);
@@ -149,7 +149,7 @@ describe('The list of locks, on a real server', () => {
     expect((await received()) - before).toBeLessThan(150);
   });
 
-  it('needs no permissions but those that the locks need, and neither do limits', async () => {
+  it('needs only the permissions that locks need, and so do limits', async () => {
     const acl = [{ scheme: 'world', id: 'anyone', permissions: 'cdrw' }];
     const [one, other] = [await start('least', {}, { acl }), await start('least', {}, { acl })];
     const terms = { limit: 1, weight: 1 };
@@ -157,14 +157,14 @@ describe('The list of locks, on a real server', () => {
     const next = limit(other, 'report', terms);
     await until(async () => (await one.inspect('report'))?.waiters === 1, 'the next one waits');
     const last = limit(one, 'report', terms);
-    await until(async () => (await one.inspect('report'))?.waiters === 2, 'and another one');
+    await until(async () => (await one.inspect('report'))?.waiters === 2, 'another one waits');
     await one.release(held);
     await other.release(await next);
     await last;
     expect(await keysOf(other)).toEqual(['report']);
   });
 
-  it('is unavailable when the server does not answer, and refused where a folder may not be read', async () => {
+  it("is unavailable if the server does not respond, and refused if a folder can't be read", async () => {
     const wire = await startTcpProxy(zk.server.port);
     const backend = await start('closed', {}, { connectString: `127.0.0.1:${wire.port}` });
     await take(backend, 'open');

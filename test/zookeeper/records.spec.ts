@@ -32,7 +32,7 @@ describe('records on ZooKeeper', () => {
   }
   const versionOf = async (name: string) => (await zk.admin.stat(`${paths.jobs}/${segmentOf(name)}`))?.version;
 
-  it('are persistent nodes, and each write is one change of the node, also of the same text', async () => {
+  it('are persistent nodes, and each write changes the node once, even with the same text', async () => {
     const { records } = await start();
     expect(await valueOf(records.replace('written', null, 'é'))).toBe('é');
     expect(await zk.admin.read('/shop/%records/%jobs/written')).toBe('é');
@@ -47,7 +47,7 @@ describe('records on ZooKeeper', () => {
     expect(await valueOf(next.records.read('written'))).toBe('b');
   });
 
-  it('contain their name where the name of the node is a hash, and what is no record is not listed', async () => {
+  it('contain their name if the node name is a hash, and other nodes are not listed', async () => {
     const backend = await start();
     const long = 'x'.repeat(300);
     for (const { name } of (await listed(backend)) as { name: string }[])
@@ -65,7 +65,7 @@ describe('records on ZooKeeper', () => {
     );
   });
 
-  it('have the time of the server after an operator has removed the node of the session, and that of their creation', async () => {
+  it("have the server's time on creation, and after an operator has removed the session's node", async () => {
     const backend = await start();
     const before = Date.now();
     const [session] = await zk.admin.children(paths.sessions);
@@ -79,7 +79,7 @@ describe('records on ZooKeeper', () => {
     }
   });
 
-  it('are read behind a write, so that a server that is behind answers nothing old', async () => {
+  it('are read after a write, so that a server that lags returns no old value', async () => {
     const backend = await start();
     await backend.records.replace('fresh', null, 'a');
     const [session] = await zk.admin.children(paths.sessions);
@@ -89,7 +89,7 @@ describe('records on ZooKeeper', () => {
     expect(await beats()).toBeGreaterThan(before);
   });
 
-  it('are LockConfigError where an ACL refuses them, with the permission that is missing', async () => {
+  it('reject with LockConfigError if an ACL refuses them, and name the missing permission', async () => {
     const backend = await start();
     await backend.records.replace('closed', null, 'a');
     await zk.admin.allow(`${paths.jobs}/closed`, 'ra');

@@ -15,7 +15,7 @@ import { granted, request, startBackend, until } from './seam.js';
 
 jest.setTimeout(60_000);
 
-describe('ZooKeeper that refuses this client', () => {
+describe('a connection that ZooKeeper refuses', () => {
   const servers: ZooKeeperServer[] = [];
   afterEach(async () => {
     for (const server of servers.splice(0)) await server.stop();
@@ -26,7 +26,7 @@ describe('ZooKeeper that refuses this client', () => {
     return server;
   };
 
-  it('because it demands SASL is asked rarely, and the callers have the code, and the log once', async () => {
+  it('is retried rarely if the server requires SASL, passes the code to callers, and is logged once', async () => {
     const jaas = join(tmpdir(), 'jaas.conf');
     await writeFile(
       jaas,
@@ -55,7 +55,7 @@ describe('ZooKeeper that refuses this client', () => {
     await locks.start();
     const connections = async () => Number(/zk_connection_request_count\t(\d+)/.exec(await server.ask('mntr'))![1]);
     const before = await connections();
-    // At least 2.5 s are between the first two.
+    // The first two attempts are at least 2.5 s apart.
     const refused = locks.acquire('order', { wait: 2_499 }).catch((reason: unknown) => reason);
     await time.advance(2_499);
     const error = await refused;
@@ -65,13 +65,13 @@ describe('ZooKeeper that refuses this client', () => {
     await until(async () => {
       await time.advance(250);
       return (await connections()) - before >= 2;
-    }, 'it is asked again');
+    }, 'the connection is retried');
     expect(lines.filter((line) => line.includes('-124'))).toHaveLength(1);
     await locks.stop();
     await rm(jaas);
   });
 
-  it('because it gives local sessions only is named as the reason why the start fails', async () => {
+  it('fails the start with the reason if the server gives only local sessions', async () => {
     const ensemble = await startEnsemble({
       config: { localSessionsEnabled: 'true', localSessionsUpgradingEnabled: 'false' },
     });
@@ -83,7 +83,7 @@ describe('ZooKeeper that refuses this client', () => {
     await ensemble.stop();
   });
 
-  it('and is then set up again, serves it after one session', async () => {
+  it('works again one session after the server is set up again', async () => {
     const server = await start();
     const options = { connectString: `${server.connectString}/closed`, sessionTimeout: '30s' } as const;
     const owner = await startBackend({ ...options, auth: { credentials: 'owner:secret' } });
@@ -98,7 +98,7 @@ describe('ZooKeeper that refuses this client', () => {
     await server.restart();
     await until(async () => {
       await time.advance(250);
-      // Another client has been answered, so an answer to this one is not late by much on its clock.
+      // Another client got a reply, so a reply to this one is not late by much on its clock.
       await server.ask('mntr');
       return events.some(({ type }) => type === 'recovered');
     }, 'it is connected again');

@@ -10,13 +10,13 @@ import { ZooKeeperAdmin } from './zookeeper-admin.js';
 export { granted, request, type TestGrant, type TestRequest } from '../direct-backend.js';
 export { until };
 
-// A test that fails half-way must not leave connections that keep Jest from ending.
+// A test that fails halfway must not leave connections that keep Jest from exiting.
 const started = new Set<ZooKeeperBackend>();
 afterAll(async () => {
   await Promise.all([...started].map((backend) => backend.close()));
 });
 
-/** A server for the tests of one `describe`, and an admin who looks at it without a provider. */
+/** A server for the tests of one `describe`, and an admin that inspects it without a provider. */
 export function zooKeeperForTests(): { readonly server: ZooKeeperServer; readonly admin: ZooKeeperAdmin } {
   let server!: ZooKeeperServer;
   let admin!: ZooKeeperAdmin;
@@ -38,13 +38,13 @@ export function zooKeeperForTests(): { readonly server: ZooKeeperServer; readonl
   };
 }
 
-/** A backend that is connected, and its events. */
+/** A connected backend and its events. */
 export interface StartedBackend {
   readonly backend: DirectBackend<ZooKeeperBackend>;
   readonly events: TestEvent[];
 }
 
-/** Connects a backend: to ZooKeeper, each one is a process of its own. */
+/** Connects a backend. Each backend is a separate process to ZooKeeper. */
 export async function startBackend(
   options: ZooKeeperLockProviderOptions,
   context: Partial<BackendContext> = {},

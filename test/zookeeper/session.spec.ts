@@ -13,7 +13,7 @@ import { type DirectBackend, direct, type TestEvent, type TestGrant } from '../d
 const TIMEOUT = 12_000;
 const LEASE = (TIMEOUT * 2) / 3;
 
-describe('A session of ZooKeeper', () => {
+describe('a ZooKeeper session', () => {
   let clock: FakeClock;
   let server: FakeZooKeeper;
   let backend: DirectBackend<ZooKeeperBackend>;
@@ -52,25 +52,25 @@ describe('A session of ZooKeeper', () => {
     expect(outcome).toEqual({ validUntil: validUntil(1_500, LEASE) });
   });
 
-  it('is valid for less after the process stood still: the leader may have heard nothing since before that', async () => {
+  it('is valid for less after the process paused, because the leader may have heard nothing since before the pause', async () => {
     await clock.advance(TIMEOUT);
     const { length } = server.requests;
     await clock.advance(TIMEOUT / 6);
     expect(server.requests.length).toBeGreaterThan(length);
-    // The last request was sent a sixth of the timeout ago at most.
+    // The last request was sent at most a sixth of the timeout ago.
     const heardBy = clock.now();
     clock.block(TIMEOUT * 0.6);
     const grant = granted(await backend.acquire(request('order')));
     expect(grant.validUntil).toBeLessThanOrEqual(validUntil(heardBy, TIMEOUT) + TIMEOUT * 0.01);
     expect(grant.validUntil).toBeGreaterThan(clock.now());
-    // The follower has reported it to its leader meanwhile.
+    // The follower has reported the session to its leader meanwhile.
     await clock.advance(TIMEOUT / 4);
     const renewal = backend.renew(grant);
     await clock.advance(TIMEOUT / 100);
     expect(await renewal).toEqual({ validUntil: expect.closeTo(validUntil(clock.now(), LEASE), -3) as number });
   });
 
-  it('is valid for less after the machine slept, too, although its clock stood still', async () => {
+  it('is valid for less after the machine slept, even if its clock stood still', async () => {
     await clock.advance(TIMEOUT);
     const heardBy = clock.now();
     clock.suspend(TIMEOUT * 0.6);
@@ -79,7 +79,7 @@ describe('A session of ZooKeeper', () => {
     expect(grant.validUntil).toBeGreaterThan(clock.now());
   });
 
-  it('is asked something every sixth of its timeout, for the leader to hear of it', async () => {
+  it('sends a request every sixth of its timeout, so that the leader hears of it', async () => {
     await clock.advance(TIMEOUT);
     for (let time = 0; time < 6; time += 1) {
       const { length } = server.requests;
@@ -88,14 +88,14 @@ describe('A session of ZooKeeper', () => {
     }
   });
 
-  it('is not extended by reads: a follower without a leader answers them', async () => {
+  it('is not extended by reads, because a follower without a leader answers them', async () => {
     const grant = granted(await backend.acquire(request('order')));
     server.client.silentFor = /^write/;
     const renewal = backend.renew(grant);
     await clock.advance(TIMEOUT / 6);
     expect(await backend.inspect('order')).toMatchObject({ state: 'held' });
     expect(granted(await backend.acquire(grant.request)).validUntil).toBe(grant.validUntil);
-    // Silence on the write is silence of the session: the connection is given up, and the outcome unknown.
+    // Silence on the write is silence of the session: the connection is dropped, and the outcome is unknown.
     await clock.advance(TIMEOUT / 3);
     expect(server.client.reconnects).toBeGreaterThan(0);
     server.client.silentFor = undefined;
@@ -103,7 +103,7 @@ describe('A session of ZooKeeper', () => {
     expect(await renewal).toBe('unknown');
   });
 
-  it('shares one heartbeat among all who ask at the same time, and sends no more than a hundred in its timeout', async () => {
+  it('shares one heartbeat among concurrent renewals, and sends at most a hundred per timeout', async () => {
     const grants = [];
     for (let index = 0; index < 20; index += 1) grants.push(granted(await backend.acquire(request(`key ${index}`))));
     const beats = () => server.requests.filter((each) => each.startsWith('write')).length;
@@ -116,7 +116,7 @@ describe('A session of ZooKeeper', () => {
     expect(beats()).toBeLessThanOrEqual(7);
   });
 
-  it('notices a half-open connection within two thirds of its timeout, idle as it is', async () => {
+  it('detects a half-open connection within two thirds of its timeout, even when idle', async () => {
     await clock.advance(TIMEOUT * 3);
     server.client.wire = 'silent';
     await clock.advance((TIMEOUT * 2) / 3);
@@ -128,7 +128,7 @@ describe('A session of ZooKeeper', () => {
     expect(typesOf()).toEqual(['unavailable', 'recovered']);
   });
 
-  it('gives up a connection that is not greeted in 2 s, since another server may be well', async () => {
+  it('drops a connection without a greeting after 2 s, since another server may be healthy', async () => {
     server.client.leave();
     const { reconnects } = server.client;
     await clock.advance(2_000 + TIMEOUT / 12);
@@ -136,7 +136,7 @@ describe('A session of ZooKeeper', () => {
     server.client.return();
   });
 
-  it('does not take a slow server for a silent one: it answers, in its order', async () => {
+  it('does not mistake a slow server for a silent one: it still answers, in order', async () => {
     server.client.silentFor = /^children \/lock\/order$/;
     backend.inspect('order').catch(() => undefined);
     for (let time = 0; time < 5; time += 1) {
@@ -149,7 +149,7 @@ describe('A session of ZooKeeper', () => {
     expect(server.client.reconnects).toBeGreaterThan(0);
   });
 
-  it('is given up after three timeouts without a connection: servers that have lost their data refuse it permanently', async () => {
+  it('is abandoned after three timeouts without a connection, because servers that have lost their data refuse it permanently', async () => {
     const held = granted(await backend.acquire(request('order')));
     const [old] = server.clients;
     old!.leave();
@@ -164,7 +164,7 @@ describe('A session of ZooKeeper', () => {
     granted(await settled(backend.acquire(request('order'))));
   });
 
-  it('whose credentials are refused loses its holds, and another one is tried after a while', async () => {
+  it('loses its holds if its credentials are refused, and another session is tried later', async () => {
     const held = granted(await backend.acquire(request('order')));
     const cause = new ZooKeeperFailure('refused', 'not you');
     server.client.session.onRefused(cause);
@@ -179,25 +179,26 @@ describe('A session of ZooKeeper', () => {
     granted(await settled(backend.acquire(request('other'))));
   });
 
-  /** After each end of a session the next one is opened between the half and the whole of its pause. */
+  /** Checks that after each end of a session, the next one opens between half and all of the pause. */
   async function expectPauses(pauses: readonly number[], end: () => void): Promise<void> {
     for (const longest of pauses) {
       const { length } = server.clients;
       end();
       await clock.advance(longest / 2 - 1);
       expect(server.clients).toHaveLength(length);
-      // In steps: a session that lives for the rest of a long pause has lived, and the next pause is the first again.
+      // In steps: a session that lives for the rest of a long pause counts as healthy, and the next pause is the first
+      // again.
       for (let step = 0; step < 10 && server.clients.length === length; step++) await clock.advance(longest / 20 + 1);
       expect(server.clients).toHaveLength(length + 1);
     }
   }
 
-  it('that is refused again and again is tried after pauses that grow from 5 s to 30 s', async () => {
+  it('is retried with pauses that grow from 5 s to 30 s while it is refused', async () => {
     await expectPauses([5_000, 10_000, 20_000, 30_000, 30_000], () => {
       server.client.session.onRefused(new ZooKeeperFailure('refused', 'not you'));
       server.endSession(server.client.sessionId);
     });
-    // One that has lived is as good as the first.
+    // After a healthy session, the pauses start over.
     await clock.advance(TIMEOUT);
     const { length } = server.clients;
     server.client.session.onRefused(new ZooKeeperFailure('refused', 'not you'));
@@ -205,7 +206,7 @@ describe('A session of ZooKeeper', () => {
     expect(server.clients).toHaveLength(length + 1);
   });
 
-  it('that expires is replaced immediately, and after growing pauses when it keeps happening before its timeout', async () => {
+  it('is replaced immediately when it expires, and after growing pauses if it keeps expiring before its timeout', async () => {
     await clock.advance(TIMEOUT);
     const expire = () => {
       server.client.leave();
@@ -223,7 +224,7 @@ describe('A session of ZooKeeper', () => {
     await clock.advance(0);
   });
 
-  it('that is refused gives that reason to those who ask and to those who wait already, and once to the log', async () => {
+  it('passes the reason of a refusal to new and waiting callers, and logs it once', async () => {
     const cause = new ZooKeeperFailure('refused', 'ZooKeeper answered NOT_YOU (-7777).');
     granted(await backend.acquire(request('order')));
     const waiter = backend.acquire(request('order'));
@@ -243,7 +244,7 @@ describe('A session of ZooKeeper', () => {
     await clock.advance(10_000);
   });
 
-  it('that could never create its node is given up after one timeout without a connection', async () => {
+  it('is abandoned after one timeout without a connection if it could never create its node', async () => {
     server.onRequest = (each) => {
       if (each.startsWith('create')) throw new ZooKeeperFailure('refused', 'ZooKeeper answered NO_AUTH (-102).');
     };
@@ -261,7 +262,7 @@ describe('A session of ZooKeeper', () => {
     granted(await settled(backend.acquire(request('order'))));
   });
 
-  it('whose node is refused asks for it ever less often, and goes on sending something', async () => {
+  it('retries a refused node less and less often, and keeps sending requests', async () => {
     let isRefusing = true;
     server.onRequest = (each) => {
       if (isRefusing && each.startsWith('create')) throw new ZooKeeperFailure('refused', 'not you');
@@ -276,7 +277,7 @@ describe('A session of ZooKeeper', () => {
       await clock.advance(TIMEOUT / 6);
       expect(server.requests.length).toBeGreaterThan(length);
     }
-    // After 1, 2, 4 s, and then every 5 s, in 60 s; as often as it looks for that.
+    // In 60 s: after 1, 2 and 4 s, then every 5 s, as often as it checks.
     expect(asked() - before).toBeGreaterThanOrEqual(10);
     expect(asked() - before).toBeLessThanOrEqual(15);
     isRefusing = false;
@@ -284,7 +285,7 @@ describe('A session of ZooKeeper', () => {
     granted(await settled(backend.acquire(request('order'))));
   });
 
-  it('renews any number of holds by one heartbeat, and looks at their nodes a hundred at a time', async () => {
+  it('renews any number of holds with one heartbeat, and checks their nodes a hundred at a time', async () => {
     const grants: TestGrant[] = [];
     for (let index = 0; index < 300; index += 1) grants.push(granted(await backend.acquire(request(`k${index}`))));
     const looks = () => server.requests.filter((each) => each.startsWith('read')).length;
@@ -296,7 +297,7 @@ describe('A session of ZooKeeper', () => {
     server.client.silentFor = undefined;
     server.client.break();
     const first = await outcomes;
-    // Those that nobody has looked at are as sure as the session is.
+    // Holds that were not checked are as safe as the session.
     expect(first.filter((outcome) => outcome === 'unknown')).toEqual([]);
     const again = renewAll();
     await clock.advance(TIMEOUT / 100);
@@ -308,7 +309,7 @@ describe('A session of ZooKeeper', () => {
     expect(events).toContainEqual(expect.objectContaining({ type: 'lost', holder: last.holder }));
   });
 
-  it('takes its folders along when it has expired: those of what was held are removed by the next one', async () => {
+  it('passes the folders of its holds on when it expires: the next session removes them', async () => {
     const held = granted(await backend.acquire(request('order')));
     await clock.advance(TIMEOUT);
     const [old] = server.clients;
@@ -321,7 +322,7 @@ describe('A session of ZooKeeper', () => {
     expect(server.nodes.has('/lock/order')).toBe(false);
   });
 
-  it('does not take a blocked event loop for a silent server', async () => {
+  it('does not mistake a blocked event loop for a silent server', async () => {
     const grant = granted(await backend.acquire(request('order')));
     server.client.wire = 'silent';
     void backend.renew(grant);
@@ -331,7 +332,7 @@ describe('A session of ZooKeeper', () => {
     expect(server.client.reconnects).toBe(0);
   });
 
-  it('writes while somebody waits, so that a grant is fresh; an idle one only reads', async () => {
+  it('writes while a caller waits, so that a grant is fresh, and only reads when idle', async () => {
     await clock.advance(TIMEOUT * 2);
     expect(server.requests.some((each) => each.startsWith('write'))).toBe(false);
     expect(server.requests.some((each) => each.startsWith('stat'))).toBe(true);
@@ -343,7 +344,7 @@ describe('A session of ZooKeeper', () => {
     expect(grant.validUntil - clock.now()).toBeGreaterThan(LEASE / 3);
   });
 
-  it('that has expired loses all its holds before a new one is begun, in which waiters stand again', async () => {
+  it('loses all its holds when it expires, before a new session starts in which waiters queue again', async () => {
     const held = granted(await backend.acquire(request('held')));
     const other = granted(await backend.acquire(request('order')));
     const waiter = backend.acquire(request('order'));
@@ -364,7 +365,7 @@ describe('A session of ZooKeeper', () => {
     expect(typesOf().slice(-1)).toEqual(['recovered']);
   });
 
-  it('fails to connect immediately when it is closed meanwhile, and leaves no timer', async () => {
+  it('fails to connect immediately if it is closed meanwhile, and leaves no timer', async () => {
     const timers = clock.pendingTimers;
     const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });
     const stopped = direct(
@@ -377,7 +378,7 @@ describe('A session of ZooKeeper', () => {
     expect(clock.pendingTimers).toBe(timers);
   });
 
-  it('makes its own node again when somebody tidied it up', async () => {
+  it('creates its own node again if another client removed it', async () => {
     const grant = granted(await backend.acquire(request('order')));
     server.nodes.delete('/lock/%sessions/0000000000000001');
     const outcome = await settled(backend.renew(grant));

@@ -23,7 +23,7 @@ const STAT = [5n, 6n, 0n, 0n, 9, 0, 0, SESSION, 0, 0, 5n];
 const NO_NODE = -101;
 const SESSION_MOVED = -118;
 
-/** One message of the client, without its length. */
+/** One client message, without its length. */
 class Message {
   readonly #reader: JuteReader;
   readonly xid: number;
@@ -40,7 +40,7 @@ class Message {
   }
 }
 
-/** Says what a real server says rarely, or half. */
+/** Sends replies that a real server sends rarely, or only in part. */
 class Script {
   /** The first message of each connection. */
   readonly greetings: JuteReader[] = [];
@@ -93,13 +93,13 @@ class Script {
   }
 }
 
-describe('The client of ZooKeeper', () => {
+describe('the ZooKeeper client', () => {
   let script: Script;
   const clients: SocketClient[] = [];
   let reports: string[];
-  /** Why it was refused, or disconnected. */
+  /** Why the client was refused or disconnected. */
   let causes: Error[];
-  /** Before each reconnect, in ms. */
+  /** The delay before each reconnect, in ms. */
   let delays: number[];
 
   beforeEach(async () => {
@@ -157,7 +157,7 @@ describe('The client of ZooKeeper', () => {
       (error: unknown) => error,
     );
 
-  it('opens a session, and takes it to the next connection with its password and the latest change that it has seen', async () => {
+  it('opens a session, and resumes it on the next connection with its password and the latest change it has seen', async () => {
     script.onMessage = ({ xid }, socket) => socket.write(reply(xid));
     const client = await connected({ sessionTimeout: 6_000 });
     expect(client.sessionTimeout).toBe(4_000);
@@ -177,14 +177,14 @@ describe('The client of ZooKeeper', () => {
     expect(read(second!)).toEqual([0, 7n, 6_000, SESSION, PASSWORD]);
   });
 
-  it('reports that its session has expired when a server greets it without one', async () => {
+  it('reports that its session has expired if a server greets it without one', async () => {
     const client = await connected();
     script.onGreeting = (socket) => socket.write(greeting(0));
     client.reconnect();
     await reported('expired');
   });
 
-  it('forgets the half of an answer that came before the connection broke', async () => {
+  it('discards half a reply received before the connection broke', async () => {
     script.onGreeting = (socket, count) => {
       socket.write(greeting());
       if (count === 1) socket.end(Buffer.from([0, 0, 1, 0xf4]));
@@ -193,7 +193,7 @@ describe('The client of ZooKeeper', () => {
     await reported('connected', 2);
   });
 
-  it('puts answers together that come byte by byte, and takes several out of one packet', async () => {
+  it('assembles replies that arrive byte by byte, and splits several from one packet', async () => {
     script.onMessage = ({ xid }, socket) => {
       if (xid === 1) {
         for (const byte of reply(1, 0, ...STAT)) socket.write(Buffer.from([byte]));
@@ -207,13 +207,13 @@ describe('The client of ZooKeeper', () => {
   });
 
   it.each([
-    ['a length that is none', () => Buffer.from('HTTP/1.1 400 Bad Request\r\n\r\n')],
+    ['an invalid length', () => Buffer.from('HTTP/1.1 400 Bad Request\r\n\r\n')],
     ['a negative length', () => Buffer.from('ffffffff', 'hex')],
-    ['an answer to another request', (xid: number) => reply(xid + 1)],
-    ['an answer that ends too early', (xid: number) => reply(xid, 0, 1)],
+    ['a reply to another request', (xid: number) => reply(xid + 1)],
+    ['a reply that ends too early', (xid: number) => reply(xid, 0, 1)],
     ['a list that is longer than its message', (xid: number) => reply(xid, 0, 2 ** 31 - 1)],
-    ['an error of a session that has moved to another server', (xid: number) => reply(xid, SESSION_MOVED)],
-  ])('breaks the connection on %s, and makes another one', async (_, answer) => {
+    ['an error for a session that has moved to another server', (xid: number) => reply(xid, SESSION_MOVED)],
+  ])('drops the connection on %s, and opens another one', async (_, answer) => {
     script.onMessage = ({ xid }, socket) => socket.write(answer(xid));
     const client = await connected();
     const failures = await Promise.all([client.children('/a'), client.children('/b')].map(failureOf));
@@ -223,7 +223,7 @@ describe('The client of ZooKeeper', () => {
     expect(await client.children('/a')).toEqual([]);
   });
 
-  it('sends nothing later that was asked for while there was no connection', async () => {
+  it('never sends later what was requested without a connection', async () => {
     script.onMessage = ({ xid }, socket) => socket.write(reply(xid));
     const client = make();
     expect(isFailure(await failureOf(client.create('/a', 'persistent')), 'unanswered')).toBe(true);
@@ -233,14 +233,14 @@ describe('The client of ZooKeeper', () => {
     expect(script.messages.map((message) => message.path())).toEqual(['/b']);
   });
 
-  it('numbers its requests from 1 again after 2^31 - 1', async () => {
+  it('restarts its request numbers at 1 after 2^31 - 1', async () => {
     script.onMessage = ({ xid }, socket) => socket.write(reply(xid));
     const client = await connected({}, 2 ** 31 - 3);
     for (let time = 0; time < 4; time += 1) await client.remove('/a');
     expect(script.messages.map(({ xid }) => xid)).toEqual([2 ** 31 - 2, 2 ** 31 - 1, 1, 2]);
   });
 
-  it('calls once who watches a node, and nobody who watches no more, or whose connection is lost', async () => {
+  it('calls each watcher of a node once, and no watcher that has left or whose connection was lost', async () => {
     const calls: string[] = [];
     script.onMessage = ({ xid, type }, socket) =>
       socket.write(type === 4 ? reply(xid, 0, Buffer.from('x'), ...STAT) : reply(xid, 0, 0));
@@ -264,7 +264,7 @@ describe('The client of ZooKeeper', () => {
     expect(calls).toEqual(['one', 'other', 'folder']);
   });
 
-  it('sets no watch where there is no node', async () => {
+  it('sets no watch if there is no node', async () => {
     const calls: string[] = [];
     script.onMessage = ({ xid }, socket) => socket.write(reply(xid, NO_NODE));
     const client = await connected();
@@ -275,7 +275,7 @@ describe('The client of ZooKeeper', () => {
     expect(calls).toEqual([]);
   });
 
-  it('shows its credentials on each connection, before anything else', async () => {
+  it('sends its credentials on each connection, before anything else', async () => {
     const client = await connected({ auth: { credentials: 'me:secret' } });
     client.reconnect();
     await reported('connected', 2);
@@ -288,7 +288,7 @@ describe('The client of ZooKeeper', () => {
     await reported('refused');
   });
 
-  it('tries the next server after one that is lost, although that had answered', async () => {
+  it('tries the next server after losing one, even if that one had answered', async () => {
     const other = await Script.start();
     for (const each of [script, other]) each.onMessage = ({ xid }, socket) => socket.write(reply(xid));
     const client = await connected({ connectString: `${script.address},${other.address}` });
@@ -301,7 +301,7 @@ describe('The client of ZooKeeper', () => {
     await other.stop();
   });
 
-  it('goes to the next server immediately, and pauses after each round in which none answers', async () => {
+  it('tries the next server immediately, and pauses after each round in which none answers', async () => {
     script.onMessage = ({ xid }, socket) => socket.write(reply(xid));
     const client = await connected({ connectString: `${script.address},${script.address}` });
     await client.remove('/a');
@@ -315,7 +315,7 @@ describe('The client of ZooKeeper', () => {
   it.each([
     [-115, 'AUTH_FAILED'],
     [-124, 'SESSION_CLOSED_REQUIRE_SASL_AUTH'],
-  ])('reports that it is refused when a request is answered with %i', async (code, name) => {
+  ])('reports that it is refused if a request is answered with %i', async (code, name) => {
     script.onMessage = ({ xid }, socket) => {
       socket.write(reply(xid, code));
     };
@@ -333,30 +333,34 @@ describe('The client of ZooKeeper', () => {
     [-102, 'NO_AUTH'],
     [-120, 'EPHEMERAL_ON_LOCAL_SESSION'],
     [-999, 'an error'],
-  ])('is connected ever less often to servers that answer the first request with %i and leave', async (code, name) => {
-    script.onMessage = ({ xid }, socket) => socket.end(reply(xid, code));
-    const client = make();
-    client.connect();
-    for (let connection = 1; connection <= 5; connection += 1) {
-      await reported('connected', connection);
-      await failureOf(client.create('/a', 'ephemeral'));
-      await reported('disconnected', connection);
-    }
-    // 250 ms, doubled up to a quarter of the session, and three quarters of that because the fraction is always a half.
-    expect(delays).toEqual([187.5, 375, 750, 750]);
-    expect(causes.map(({ message }) => message)).toEqual(
-      Array.from({ length: 5 }, () => expect.stringContaining(`${name} (${code})`) as string),
-    );
-    // A server that keeps the connection is tried immediately when it is lost.
-    script.onMessage = ({ xid }, socket) => socket.write(reply(xid));
-    await reported('connected', 6);
-    await sleep(1_000);
-    client.reconnect();
-    await reported('disconnected', 6);
-    expect(delays).toHaveLength(4);
-  });
+  ])(
+    'connects less and less often to servers that answer the first request with %i and disconnect',
+    async (code, name) => {
+      script.onMessage = ({ xid }, socket) => socket.end(reply(xid, code));
+      const client = make();
+      client.connect();
+      for (let connection = 1; connection <= 5; connection += 1) {
+        await reported('connected', connection);
+        await failureOf(client.create('/a', 'ephemeral'));
+        await reported('disconnected', connection);
+      }
+      // 250 ms, doubled up to a quarter of the session, and three quarters of that, because the fraction is always a
+      // half.
+      expect(delays).toEqual([187.5, 375, 750, 750]);
+      expect(causes.map(({ message }) => message)).toEqual(
+        Array.from({ length: 5 }, () => expect.stringContaining(`${name} (${code})`) as string),
+      );
+      // A server that keeps the connection is retried immediately after a loss.
+      script.onMessage = ({ xid }, socket) => socket.write(reply(xid));
+      await reported('connected', 6);
+      await sleep(1_000);
+      client.reconnect();
+      await reported('disconnected', 6);
+      expect(delays).toHaveLength(4);
+    },
+  );
 
-  it('pauses also when servers leave after a request that they have carried out', async () => {
+  it('also pauses if servers disconnect after a request that they have executed', async () => {
     script.onMessage = ({ xid }, socket) => socket.end(reply(xid));
     const client = make();
     client.connect();
@@ -372,7 +376,7 @@ describe('The client of ZooKeeper', () => {
     script.onGreeting = () => undefined;
     const client = make();
     client.connect();
-    await until(() => script.sockets.length === 1, 'it has connected');
+    await until(() => script.sockets.length === 1, 'the client has connected');
     client.abandon();
     await once(script.sockets[0]!, 'close');
     await sleep(400);
@@ -380,7 +384,7 @@ describe('The client of ZooKeeper', () => {
     expect(reports).toEqual([]);
   });
 
-  it('ends its session when it is closed, and settles although the server leaves instead', async () => {
+  it('ends its session when it is closed, and settles even if the server disconnects instead', async () => {
     script.onMessage = (_, socket) => socket.destroy();
     const client = await connected();
     await client.close();
@@ -415,7 +419,7 @@ function read(reader: JuteReader, written: Field): unknown {
   return new Uint8Array(reader.bytes());
 }
 
-describe('Messages of ZooKeeper', () => {
+describe('ZooKeeper messages', () => {
   it('contain what was written', () => {
     fc.assert(
       fc.property(fc.array(field), (fields) => {
@@ -427,7 +431,7 @@ describe('Messages of ZooKeeper', () => {
     );
   });
 
-  it('are the same however their stream is cut', () => {
+  it('are the same however their stream is split', () => {
     fc.assert(
       fc.property(fc.array(bytes), fc.array(fc.integer({ min: 1, max: 50 })), (messages, lengths) => {
         const stream = Buffer.concat(messages.flatMap((message) => [encode([message.length]).subarray(4), message]));
@@ -438,11 +442,11 @@ describe('Messages of ZooKeeper', () => {
     );
   });
 
-  it('are read or refused, whatever they contain, and never beyond their end', () => {
+  it('are read or rejected, whatever they contain, and never beyond their end', () => {
     const operation = fc.constantFrom('int', 'long', 'bytes', 'text', 'texts');
     fc.assert(
       fc.property(bytes, fc.array(operation), (content, operations) => {
-        // What lies behind it in memory belongs to others.
+        // The memory behind the message belongs to others.
         const memory = Buffer.concat([content, Buffer.alloc(1_000, 1)]);
         const reader = new JuteReader(memory.subarray(0, content.length));
         let length = 0;
@@ -456,14 +460,14 @@ describe('Messages of ZooKeeper', () => {
     );
   });
 
-  it('are refused by their first bytes if another protocol is spoken', () => {
+  it('are rejected by their first bytes if the peer speaks another protocol', () => {
     const records = [0x14, 0x15, 0x16, 0x17].map((type) => Buffer.from([type, 3, 3, 0]));
     for (const start of ['HTTP', 'SSH-', '-ERR', ...records, Buffer.from('ffffffff', 'hex')]) {
       expect(() => new FrameSplitter().push(Buffer.from(start))).toThrow(/is not a valid ZooKeeper message/);
     }
   });
 
-  it('of 8 MB are put together from small packets without being copied for each', () => {
+  it('of 8 MB are assembled from small packets without a copy for each', () => {
     const message = encode(Array.from({ length: 100_000 }, (_, index) => `key-${index}`.padEnd(76)));
     const splitter = new FrameSplitter();
     const concat = jest.spyOn(Buffer, 'concat');

@@ -1,5 +1,5 @@
-// A process of its own that asks for one lock and reports when it has it. It keeps the lock until it gets the command to release it,
-// and reports when the lock is lost before.
+// A separate process that requests one lock and reports when it holds it. It keeps the lock until it gets the command
+// to release it, and reports if the lock is lost earlier.
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 

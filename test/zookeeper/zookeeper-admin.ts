@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { ACL, type Client, CreateMode, createClient, Id, type Stat } from 'node-zookeeper-client';
 
-/** Somebody who looks at ZooKeeper, and changes it, behind the back of all providers. */
+/** An operator that reads and changes ZooKeeper behind the backs of all providers. */
 export class ZooKeeperAdmin {
   private constructor(readonly client: Client) {}
 
@@ -13,7 +13,7 @@ export class ZooKeeperAdmin {
     return new ZooKeeperAdmin(client);
   }
 
-  /** Without the folder; none where there is no folder. */
+  /** Returns names without the folder, and an empty array if the folder doesn't exist. */
   children(folder: string): Promise<string[]> {
     return new Promise((resolve, reject) => {
       this.client.getChildren(folder, (error, names) => {
@@ -24,7 +24,7 @@ export class ZooKeeperAdmin {
     });
   }
 
-  /** All nodes at and below the path. */
+  /** Returns all nodes at and below the path. */
   async tree(path: string): Promise<string[]> {
     if (!(await this.stat(path))) return [];
     const below = await Promise.all((await this.children(path)).map((name) => this.tree(`${path}/${name}`)));
@@ -49,7 +49,7 @@ export class ZooKeeperAdmin {
     });
   }
 
-  /** Answers the path that it has. */
+  /** Resolves to the path of the created node. */
   create(path: string, mode = CreateMode.PERSISTENT): Promise<string> {
     return new Promise((resolve, reject) => {
       this.client.create(path, mode, (error, created) => {
@@ -68,7 +68,7 @@ export class ZooKeeperAdmin {
     });
   }
 
-  /** From now on everybody has these permissions of `cdrwa` on the node, and no others. */
+  /** Gives everyone these permissions of `cdrwa` on the node, and no others. */
   allow(path: string, permissions: string): Promise<void> {
     const bits = { r: 1, w: 2, c: 4, d: 8, a: 16 };
     const all = Array.from(permissions, (letter) => bits[letter as keyof typeof bits]).reduce((sum, bit) => sum | bit);

@@ -25,7 +25,7 @@ import { type TestGrant } from '../direct-backend.js';
 
 /** A busy machine delays a process or a server for less. */
 const SESSION = 30_000;
-/** For tests that wait until a session has ended, or has noticed silence. */
+/** For tests that wait until a session ends or detects silence. */
 const SHORT_SESSION = 4_000;
 jest.setTimeout(60_000);
 describe('ZooKeeperLockProvider on a real server', () => {
@@ -45,21 +45,21 @@ describe('ZooKeeperLockProvider on a real server', () => {
   const has = ({ events }: StartedBackend, wanted: string) => events.some(({ type }) => type === wanted);
   const czxidOf = async (path: string) => (await zk.admin.stat(path))!.czxid.readBigInt64BE();
 
-  it('does not fail a call with wait: 0 because its connection was just ended', async () => {
+  it('does not fail a call with wait: 0 because its connection just ended', async () => {
     const provider = new ZooKeeperLockProvider({ connectString: `127.0.0.1:${wire.port}`, sessionTimeout: SESSION });
     const locks = new LockManager({ providers: { zookeeper: provider } });
     await locks.start();
     let isLost = false;
     locks.events.on('unavailable', () => (isLost = true));
     wire.cut();
-    await until(() => isLost, 'it is noticed');
+    await until(() => isLost, 'the loss is detected');
     const lock = await locks.tryAcquire(newKey());
     expect(lock?.isHeld()).toBe(true);
     await lock?.release();
     await locks.stop();
   });
 
-  it('gives the zxid of its node as the token, alone, behind others and before others', async () => {
+  it('uses the zxid of its node as the token, both alone and in the middle of a queue', async () => {
     const { backend, events } = await connect();
     const key = newKey();
     const nodeOf = async (sequence: number) =>
@@ -77,7 +77,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     granted(await last);
   });
 
-  it('has tokens that grow when the folder was removed and its numbers begin again (Z7)', async () => {
+  it('issues growing tokens even if the folder was removed and its sequence numbers restart (Z7)', async () => {
     const { backend } = await connect();
     const key = newKey();
     const first = granted(await backend.acquire(request(key)));
@@ -88,7 +88,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     expect(second.fencingToken).toBeGreaterThan(first.fencingToken!);
   });
 
-  it('has tokens that grow also when a writer of Curator 5.5 takes its read lock after other readers have queued', async () => {
+  it('issues growing tokens even if a Curator 5.5 writer takes its read lock after other readers have queued', async () => {
     const { backend, events } = await connect();
     const key = newKey();
     await backend.release(granted(await backend.acquire(request(key))));
@@ -98,7 +98,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     await untilWaiting({ events }, 1);
     const writing = backend.acquire(request(key));
     await untilWaiting({ events }, 2);
-    // CURATOR-621: under the number of its write lock, which it gives back then.
+    // CURATOR-621: under the number of its write lock, which it then releases.
     const reader = await zk.admin.create(
       `${folderOf(key)}/${id('2')}-__READ__${writer.slice(-10)}`,
       CreateMode.EPHEMERAL,
@@ -110,12 +110,12 @@ describe('ZooKeeperLockProvider on a real server', () => {
     expect(granted(await writing).fencingToken).toBeGreaterThan(shared.fencingToken!);
   });
 
-  it('starts although one of its servers hangs', async () => {
-    // It accepts connections and says nothing, as a machine does that is out of memory.
+  it('starts even if one of its servers hangs', async () => {
+    // It accepts connections and never responds, like a machine that is out of memory.
     const hanging = createServer((socket) => socket.on('error', () => undefined)).listen(0, '127.0.0.1');
     await once(hanging, 'listening');
     const { port } = hanging.address() as AddressInfo;
-    // Which of the two is asked first is up to the library.
+    // The library chooses which of the two servers it tries first.
     const starts = Array.from({ length: 6 }, () =>
       startBackend({ connectString: `127.0.0.1:${port},${zk.server.connectString}`, sessionTimeout: '20s' }),
     );
@@ -123,7 +123,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     hanging.close();
   }, 60_000);
 
-  it('fails to connect immediately when no server accepts its credentials, with that reason', async () => {
+  it('fails to connect immediately if no server accepts its credentials, and reports the reason', async () => {
     const start = startBackend({
       connectString: zk.server.connectString,
       auth: { scheme: 'unheard-of', credentials: 'secret' },
@@ -134,7 +134,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     expect(inspect(error)).not.toContain('secret');
   });
 
-  it('says why its path cannot be made', async () => {
+  it("reports why its path can't be created", async () => {
     await zk.admin.create('/shop');
     await zk.admin.allow('/shop', 'r');
     const start = startBackend({
@@ -144,7 +144,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     await expect(start).rejects.toMatchObject({ cause: { message: expect.stringMatching(/NO_AUTH/) as string } });
   });
 
-  it('wakes one of 200 waiters by a release', async () => {
+  it('wakes one of 200 waiters on a release', async () => {
     const holder = await connect();
     const waiters = await connect();
     const key = newKey();
@@ -155,13 +155,14 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const before = await received();
     await holder.backend.release(held);
     const next = granted(await Promise.race(places));
-    // The release, the look of the next one, heartbeats every few seconds and our own questions: far from 200.
+    // The release, the check of the next waiter, heartbeats every few seconds and the test's own requests: far from
+    // 200.
     expect((await received()) - before).toBeLessThan(100);
     expect(next.fencingToken).toBeGreaterThan(held.fencingToken!);
     await waiters.backend.close();
   });
 
-  it('finds the node whose creation was not answered, and makes no second one (Z3)', async () => {
+  it('finds a node whose creation got no reply, and creates no second one (Z3)', async () => {
     const { backend } = await wired();
     const key = newKey();
     granted(await backend.acquire(request(`${key}:warm`)));
@@ -169,7 +170,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const attempt = request(key);
     const lost = backend.acquire(attempt);
     lost.catch(() => undefined);
-    await until(async () => (await zk.admin.children(folderOf(key))).length === 1, 'the node is there');
+    await until(async () => (await zk.admin.children(folderOf(key))).length === 1, 'the node exists');
     wire.passReplies();
     wire.cut();
     await expect(lost).rejects.toBeInstanceOf(LockUnavailableError);
@@ -183,7 +184,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     expect(granted(grant).fencingToken).toBe(await czxidOf(`${folderOf(key)}/${name}`));
   });
 
-  it('loses its holds with the session, and is queued again with the next one (Z4)', async () => {
+  it('loses its holds with the session, and is queued again in the next one (Z4)', async () => {
     const cutOff = await wired(SHORT_SESSION);
     const other = await connect();
     const [key, busy] = [newKey(), newKey()];
@@ -205,20 +206,20 @@ describe('ZooKeeperLockProvider on a real server', () => {
     expect(await cutOff.backend.release(held)).toBe('lost');
   }, 60_000);
 
-  it('notices a connection that is half open before its session ends', async () => {
+  it('detects a half-open connection before its session ends', async () => {
     const sessions = () => zk.admin.children('/lock/%sessions');
     const others = await sessions();
     const idle = await wired(15_000);
     const [own] = (await sessions()).filter((name) => !others.includes(name));
     wire.freeze();
     // After half of the session: session.spec.ts shows on a fake clock how long it takes at most.
-    await until(() => has(idle, 'unavailable'), 'the silence is noticed', 60_000);
+    await until(() => has(idle, 'unavailable'), 'the silence is detected', 60_000);
     expect(await sessions()).toContain(own);
     wire.thaw();
     await until(() => has(idle, 'recovered'), 'it is connected again');
   }, 120_000);
 
-  it('reports once that it may not remove its nodes, and does not ask again; the keys are free when its session ends', async () => {
+  it('reports once that it may not remove its nodes and does not retry, and the keys are free when its session ends', async () => {
     const errors: string[] = [];
     const logger = { ...silentLogger, error: (message: string) => errors.push(message) };
     const options = { connectString: zk.server.connectString, sessionTimeout: SHORT_SESSION };
@@ -227,7 +228,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     const [left, ...held] = Array.from({ length: 20 }, () => request(newKey(), { wait: 0 })) as [TestRequest];
     for (const { key } of [left, ...held]) {
       await zk.admin.create(folderOf(key));
-      // All but d (delete).
+      // All permissions but d (delete).
       await zk.admin.allow(folderOf(key), 'crwa');
     }
     const remove = jest.spyOn(SocketClient.prototype, 'remove');
@@ -236,7 +237,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     expect(await backend.acquire(left)).toBe('busy');
     const grants = await Promise.all(held.map(async (each) => granted(await backend.acquire(each))));
 
-    // The core sends pending releases again, and the backend tries them with each patrol.
+    // The core sends pending releases again, and the backend retries them with each patrol.
     for (let round = 0; round < 3; round += 1) {
       const outcomes = await Promise.all(grants.map((grant) => backend.release(grant)));
       expect(outcomes).toEqual(grants.map(() => 'unknown'));
@@ -252,7 +253,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
     for (const { key } of [left, ...held]) granted(await next.acquire(request(key, { wait: 0 })));
   });
 
-  it('warns of a session that is not the one that was asked for', async () => {
+  it('warns about a session timeout that differs from the requested one', async () => {
     const { backend } = await startBackend({ connectString: zk.server.connectString, sessionTimeout: '2m' });
     const diagnostics = await backend.diagnose();
     expect(diagnostics.map(({ severity }) => severity)).toEqual(['warning', 'warning']);
@@ -269,7 +270,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
         auth: credentials === undefined ? undefined : { credentials },
       });
 
-    it('closes its nodes to everybody else', async () => {
+    it('closes its nodes to all other clients', async () => {
       const { backend } = await connectAs('owner:secret');
       granted(await backend.acquire(request('order')));
       const stranger = await ZooKeeperAdmin.connect(zk.server.connectString);
@@ -281,7 +282,7 @@ describe('ZooKeeperLockProvider on a real server', () => {
       owner.close();
     });
 
-    it('shares its locks with clients that have the same, and refuses others, without showing the password', async () => {
+    it('shares its locks with clients that have the same credentials, and refuses others, without revealing the password', async () => {
       const first = await connectAs('owner:secret');
       const held = granted(await first.backend.acquire(request('shared')));
       const second = await connectAs('owner:secret');
@@ -292,12 +293,12 @@ describe('ZooKeeperLockProvider on a real server', () => {
       expect(refused).toBeInstanceOf(LockConfigError);
       expect(refused).toMatchObject({ refused: true });
       expect(String((refused as Error).cause)).toContain('NO_AUTH');
-      // Which node, which permission, and for whom.
+      // Which node, which permission, and for which user.
       expect(String(refused)).toMatch(/the ACL of node "\/.+" does not grant permission \w \(\w+\) to user "other"\./);
       expect(String(refused) + String((refused as Error).cause)).not.toMatch(/hidden|secret/);
     });
 
-    it('takes an ACL of its own', async () => {
+    it('accepts a custom ACL', async () => {
       const acl = [
         { scheme: 'auth', id: '', permissions: 'cdrwa' },
         { scheme: 'world', id: 'anyone', permissions: 'r' },

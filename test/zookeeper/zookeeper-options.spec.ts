@@ -11,8 +11,8 @@ const servers = [
   { host: 'zk2', port: 2_181 },
 ];
 
-describe('The options of ZooKeeperLockProvider', () => {
-  it('have defaults: 20 s, read-write, open nodes in the root', () => {
+describe('the options of ZooKeeperLockProvider', () => {
+  it('default to 20 s, read-write, and open nodes in the root', () => {
     expect(readOptions({ connectString })).toEqual({
       servers,
       tls: undefined,
@@ -24,18 +24,18 @@ describe('The options of ZooKeeperLockProvider', () => {
     });
   });
 
-  it('take a path at the end of the servers', () => {
+  it('accept a path at the end of the servers', () => {
     expect(readOptions({ connectString: `${connectString}/a/b` })).toMatchObject({ servers, root: '/a/b' });
     expect(readOptions({ connectString: `${connectString}/` }).root).toBe('');
   });
 
-  it('switch TLS on, with the options of Node or some of their own', () => {
+  it("enable TLS, with Node's defaults or custom options", () => {
     expect(readOptions({ connectString, tls: true }).tls).toEqual({});
     expect(readOptions({ connectString, tls: { ca: 'ca' } }).tls).toEqual({ ca: 'ca' });
     expect(readOptions({ connectString, tls: false }).tls).toBeUndefined();
   });
 
-  it('take IPv6 addresses in brackets', () => {
+  it('accept IPv6 addresses in brackets', () => {
     expect(readOptions({ connectString: '[::1]:2182,[fd00::a],zk1/a' })).toMatchObject({
       servers: [
         { host: '::1', port: 2_182 },
@@ -53,15 +53,15 @@ describe('The options of ZooKeeperLockProvider', () => {
     ',zk1:2182,, zk2,',
     'zk1:2182 , zk2 / ',
     ' zk1:2182,zk2/ ',
-  ])('ignore blanks and empty addresses: %j', (spelled) => {
+  ])('ignore whitespace and empty addresses: %j', (spelled) => {
     expect(readOptions({ connectString: spelled })).toMatchObject({ servers, root: '' });
   });
 
-  it('ignore blanks around a folder', () => {
+  it('ignore whitespace around a folder', () => {
     expect(readOptions({ connectString: ' zk1/a/b \n' }).root).toBe('/a/b');
   });
 
-  // Otherwise the folder depends on the order in which a service lists the servers.
+  // Otherwise, the folder would depend on the order in which a service lists the servers.
   it.each([
     'zk1:2181/x,zk2:2181/x',
     'zk1/x, zk2/x',
@@ -74,20 +74,20 @@ describe('The options of ZooKeeperLockProvider', () => {
     'zk1:2181/x zk2:2181/x',
     'zk1:2181/x\tzk2:2181/x',
     'zk1:2181/a,b',
-  ])('refuse a folder for each address: %j', (spelled) => {
+  ])('reject a folder for each address: %j', (spelled) => {
     expect(() => readOptions({ connectString: spelled })).toThrow(LockConfigError);
     expect(() => readOptions({ connectString: spelled })).toThrow(
       'Put the path after the last address: zk1:2181,zk2:2181/shop.',
     );
   });
 
-  it('with credentials, close the nodes to everybody else', () => {
+  it('close the nodes to all other clients if they contain credentials', () => {
     const { auth, acl } = readOptions({ connectString, auth: { credentials: 'me:secret' } });
     expect(auth).toEqual({ scheme: 'digest', credentials: 'me:secret' });
     expect(acl).toEqual([{ scheme: 'auth', id: '', permissions: 'cdrwa' }]);
   });
 
-  it('take an ACL whose entries together contain what locks need', () => {
+  it('accept an ACL whose entries together contain what locks need', () => {
     const acl = [
       { scheme: 'world', id: 'anyone', permissions: 'r' },
       { scheme: 'auth', id: '', permissions: 'cdw' },
@@ -95,7 +95,7 @@ describe('The options of ZooKeeperLockProvider', () => {
     expect(readOptions({ connectString, auth: { credentials: 'me:secret' }, acl }).acl).toEqual(acl);
   });
 
-  it('with the recipe of a mutex, offer no shared locks', () => {
+  it('offer no shared locks with recipe "mutex"', () => {
     expect(capabilitiesOf(new ZooKeeperLockProvider({ connectString })).shared).toBe(true);
     expect(capabilitiesOf(new ZooKeeperLockProvider({ connectString, recipe: 'mutex' })).shared).toBe(false);
   });
@@ -129,7 +129,7 @@ describe('The options of ZooKeeperLockProvider', () => {
     ['acl[0].permissions', { connectString, acl: [{ scheme: 'world', id: 'anyone', permissions: 'x' }] }],
     ['acl[0].scheme', { connectString, acl: [{ schema: 'world', id: 'anyone', permissions: 'cdrw' }] }],
     ['acl', { connectString, acl: [{ scheme: 'world', id: 'anyone', permissions: 'crwa' }] }],
-  ])('refuse a bad "%s": %j', (option, options) => {
+  ])('reject an invalid "%s": %j', (option, options) => {
     const construct = () => new ZooKeeperLockProvider(options as ZooKeeperLockProviderOptions);
     expect(construct).toThrow(LockConfigError);
     expect(construct).toThrow(`"${option}"`);
@@ -137,22 +137,22 @@ describe('The options of ZooKeeperLockProvider', () => {
   });
 });
 
-describe('The connect string of two services, on a server', () => {
+describe('the connect strings of two services on a real server', () => {
   const zk = zooKeeperForTests();
   const started: LockManager[] = [];
   afterEach(() => Promise.all(started.splice(0).map((locks) => locks.stop())));
 
-  /** An application whose locks are on these servers. */
+  /** Starts an application whose locks are on these servers. */
   async function start(connectString: string): Promise<LockManager> {
     const locks = new LockManager({ providers: { zookeeper: new ZooKeeperLockProvider({ connectString }) } });
     started.push(locks);
     await locks.start();
     return locks;
   }
-  /** How many clients the server has had, without the request itself. */
+  /** Returns the number of clients that the server has had, without this request itself. */
   const clients = async () => Number(/zk_connection_request_count\t(\d+)/.exec(await zk.server.ask('mntr'))![1]);
 
-  it('with a folder for each address is refused before it connects, and creates nothing', async () => {
+  it('fail the start before it connects, and create nothing, if they have a folder for each address', async () => {
     const [first, second] = [`127.0.0.1:${zk.server.port}/x`, `localhost:${zk.server.port}/x`];
     const [nodes, before] = [await zk.admin.children('/'), await clients()];
     for (const connectString of [`${first},${second}`, `${second},${first}`, `${first}, ${second}`]) {
@@ -164,7 +164,7 @@ describe('The connect string of two services, on a server', () => {
     expect(await clients()).toBe(before);
   });
 
-  it('may have blanks around addresses and folder, in any order of the servers: they lock each other out', async () => {
+  it('may have whitespace around addresses and folder, and list servers in any order, and still lock each other out', async () => {
     const [first, second] = [`127.0.0.1:${zk.server.port}`, `localhost:${zk.server.port}`];
     const locks = await start(` ${first} ,\t${second} /shop \n`);
     const others = await start(`${second}, ${first},/shop`);
@@ -175,7 +175,7 @@ describe('The connect string of two services, on a server', () => {
     expect(next.fencingToken).toBeGreaterThan(held.fencingToken!);
     expect(await next.release()).toBe('released');
     expect(await zk.admin.children('/shop')).not.toEqual([]);
-    // No folder whose name has the blanks.
+    // No folder whose name contains the whitespace.
     expect((await zk.admin.children('/')).sort()).toEqual(['shop', 'zookeeper']);
   });
 });

@@ -13,13 +13,14 @@ import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.retry.RetryOneTime;
 
 /**
- * Takes Curator's locks on command, one line each:
+ * Acquires and releases Curator locks on command, one line each:
  *
- *   <ticket> acquire <mutex|write|read> <path> <milliseconds>   answered by   <ticket> held | busy
- *   <ticket> release <mutex|write|read> <path>                  answered by   <ticket> released
- *   anything that fails                                         answered by   <ticket> error <what>
+ *   <ticket> acquire <mutex|write|read> <path> <milliseconds>   reply:   <ticket> held | busy
+ *   <ticket> release <mutex|write|read> <path>                  reply:   <ticket> released
+ *   anything that fails                                         reply:   <ticket> error <what>
  *
- * A ticket is one owner: Curator's locks belong to threads, so each ticket has its own, and does one command after the other.
+ * A ticket is one owner: Curator's locks belong to threads, so each ticket has its own thread, which runs its commands
+ * one after another.
  */
 public class CuratorPeer {
   public static void main(String[] args) throws Exception {

@@ -1,10 +1,10 @@
-"""Takes kazoo's locks on command, one line each:
+"""Acquires and releases kazoo locks on command, one line each:
 
-  <ticket> acquire <kind> <path> <milliseconds>   answered by   <ticket> held | busy
-  <ticket> release <kind> <path>                  answered by   <ticket> released
-  anything that fails                             answered by   <ticket> error <what>
+  <ticket> acquire <kind> <path> <milliseconds>   reply:   <ticket> held | busy
+  <ticket> release <kind> <path>                  reply:   <ticket> released
+  anything that fails                             reply:   <ticket> error <what>
 
-The kinds stand below. A ticket is one owner, with a thread of its own, and does one command after the other.
+KINDS lists the kinds. A ticket is one owner, with its own thread, which runs its commands one after another.
 """
 import queue
 import sys
@@ -17,27 +17,27 @@ from kazoo.retry import ForceRetryError
 
 
 class CuratorMutex(Lock):
-    """What InterProcessMutex takes."""
+    """The lock of InterProcessMutex."""
 
     _NODE_NAME = "-lock-"
     _EXCLUDE_NAMES = ["-lock-"]
 
 
 class CuratorWriteLock(Lock):
-    """What InterProcessReadWriteLock takes to write."""
+    """The write lock of InterProcessReadWriteLock."""
 
     _NODE_NAME = "__WRIT__"
     _EXCLUDE_NAMES = ["__WRIT__", "__READ__"]
 
 
 class CuratorReadLock(Lock):
-    """What InterProcessReadWriteLock takes to read."""
+    """The read lock of InterProcessReadWriteLock."""
 
     _NODE_NAME = "__READ__"
     _EXCLUDE_NAMES = ["__WRIT__"]
 
     def _get_predecessor(self, node):
-        # kazoo 2.8 also waits for writers that came later, which wait for this reader: python-zk/kazoo, issue 649.
+        # kazoo 2.8 also waits for later writers, which wait for this reader: python-zk/kazoo, issue 649.
         children = self.client.get_children(self.path)
         if node not in children:
             raise ForceRetryError()

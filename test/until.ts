@@ -18,5 +18,5 @@ export async function until(
     // hundreds of times.
     await new Promise((resolve) => setTimeout(resolve, 2 + Math.min(waited / 20, 20)));
   }
-  throw new Error(`Waited ${within} ms in vain until ${what}.`, { cause: whyNot?.() });
+  throw new Error(`Timed out after ${within} ms waiting until ${what}.`, { cause: whyNot?.() });
 }

@@ -18,7 +18,7 @@ const unavailable = () => new LockUnavailableError('down');
 const down = () => {
   throw unavailable();
 };
-/** A provider that answers the probe of the start, and then as the test decides. */
+/** A provider that responds to the probe at start, and then as the test decides. */
 function scripted(): ScriptedProvider {
   const provider = new ScriptedProvider();
   provider.onRelease = () => 'lost';
@@ -45,17 +45,17 @@ function combine(members: Readonly<Record<string, LockProvider>>) {
   return start({ providers: { all, ...members }, default: 'all' });
 }
 
-/** Two members that grant and release at once, unless the test sets something else. */
+/** Two members that grant and release immediately, unless the test overrides them. */
 async function combinePair() {
   const [a, b] = [ScriptedProvider.obliging(), ScriptedProvider.obliging()];
   return { ...(await combine({ a, b })), a, b };
 }
 
-/** Lets all that is not waiting for time happen. */
+/** Lets everything happen that does not wait for time to pass. */
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 
 describe('CombinedLockProvider', () => {
-  it('asks in the configured order, and the next provider only when the one before has granted', async () => {
+  it('requests members in the configured order, each only after the previous one has granted', async () => {
     const [a, b] = [scripted(), scripted()];
     const { locks } = await combine({ a, b });
     const lock = locks.acquire('order');
@@ -67,7 +67,7 @@ describe('CombinedLockProvider', () => {
     expect((await lock).isHeld()).toBe(true);
   });
 
-  it('gives back what it has until that is confirmed, when the next provider was never asked', async () => {
+  it("releases what it has until that is confirmed, if the next member's request was never sent", async () => {
     const { locks, clock, a, b } = await combinePair();
     b.onAcquire = () => {
       throw new LockUnavailableError('not connected', { sent: false });
@@ -80,7 +80,7 @@ describe('CombinedLockProvider', () => {
     expect(gone).toHaveLength(3);
   });
 
-  it('gives back what it has, the last one first, when a provider is busy', async () => {
+  it('releases what it has in reverse order if a member is busy', async () => {
     const said: string[] = [];
     const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging(), c: ScriptedProvider.obliging() };
     const { locks } = await combine(members);
@@ -92,7 +92,7 @@ describe('CombinedLockProvider', () => {
     expect(said).toEqual(['b order', 'a order']);
   });
 
-  it('goes on with the same inner ids when a provider did not answer, and with new ones after they were released', async () => {
+  it('retries with the same inner ids after a member did not respond, and uses new ones after their release', async () => {
     const { locks, clock, a, b } = await combinePair();
     const ids: string[] = [];
     let failures = 1;
@@ -111,7 +111,7 @@ describe('CombinedLockProvider', () => {
     expect(a.order.filter((call) => call === 'acquire order')).toHaveLength(2);
   });
 
-  it('is valid as long as the provider with the shortest lease says', async () => {
+  it('is valid as long as the member with the shortest lease allows', async () => {
     const { locks, clock, b } = await combinePair();
     b.onAcquire = (_, grant) => ({ ...grant(), lease: 5_000, validUntil: clock.now() + 4_000 });
     const lock = await locks.acquire('order');
@@ -119,7 +119,7 @@ describe('CombinedLockProvider', () => {
     expect(lock.fencingToken).toBeNull();
   });
 
-  it('keeps the first provider while it waits for the second, for much longer than a lease', async () => {
+  it('keeps the first member locked while it waits for the second, for much longer than a lease', async () => {
     const store = new MemoryStore();
     const members = {
       a: new MemoryLockProvider(),
@@ -137,7 +137,7 @@ describe('CombinedLockProvider', () => {
     expect(lock.value?.remaining()).toBeGreaterThan(3_000);
   });
 
-  it('begins anew when the first provider is lost while it waits for the second', async () => {
+  it('starts over if the first member is lost while it waits for the second', async () => {
     const [first, second] = [new MemoryStore(), new MemoryStore()];
     const members = {
       a: new MemoryLockProvider({ store: first }),
@@ -160,7 +160,7 @@ describe('CombinedLockProvider', () => {
     expect(lock.value?.isHeld()).toBe(true);
   });
 
-  it('does not go on waiting for the second provider when the first is lost', async () => {
+  it('stops waiting for the second member when the first is lost', async () => {
     const [a, b] = [ScriptedProvider.obliging(), scripted()];
     const { locks, clock } = await combine({ a, b });
     let inA = '';
@@ -181,7 +181,7 @@ describe('CombinedLockProvider', () => {
     expect(lock.value?.isHeld()).toBe(true);
   });
 
-  it('is lost at once when one provider loses it, and keeps others out of the other one as long as its holder was told', async () => {
+  it('is lost immediately if one member loses it, and keeps the other member locked for as long as its holder may rely on it', async () => {
     const members = { a: new MemoryLockProvider(), b: new MemoryLockProvider() };
     const { locks, clock } = await combine(members);
     const lock = await locks.acquire('order', { lease: '9s' });
@@ -195,13 +195,13 @@ describe('CombinedLockProvider', () => {
     expect(await locks.tryAcquire('order')).not.toBeNull();
   });
 
-  it('keeps the lock of a provider that it shares with a reader of that provider alone, also after a renewal', async () => {
+  it("keeps a member's lock for a reader that shares it at that member, even after a renewal", async () => {
     const stores = [new MemoryStore(), new MemoryStore()];
     const queued = (store: MemoryStore) => new DistantProvider(store, DistantBackend, false);
     const process = () => combine({ a: queued(stores[0]!), b: queued(stores[1]!) });
     const [one, two] = [await process(), await process()];
     const writer = await two.locks.acquire('k');
-    // In the queue of the provider the two stand together, and enter as one.
+    // Both stand in the same queue of the member, and enter together.
     const readers = ['all', 'a'].map((provider) => one.locks.acquire('k', { provider, mode: 'shared', wait: 10_000 }));
     await settle();
     await writer.release();
@@ -216,7 +216,7 @@ describe('CombinedLockProvider', () => {
     expect(await two.locks.tryAcquire('k')).not.toBeNull();
   });
 
-  it('frees at once what a provider cannot park', async () => {
+  it('releases a member immediately if it cannot retain the key', async () => {
     const members = {
       a: ScriptedProvider.obliging(),
       b: ScriptedProvider.obliging({ minHold: false }),
@@ -232,9 +232,9 @@ describe('CombinedLockProvider', () => {
   });
 
   it.each([
-    ['lost', 'lost in one provider is lost'],
-    ['unknown', 'not answered by one provider is retried, and lost at the deadline'],
-  ] as const)('a renewal that is %s: %s', async (outcome, _) => {
+    ['lost', 'means that the lock is lost'],
+    ['unknown', 'is retried, and means a loss at the deadline'],
+  ] as const)('a renewal that one member reports as %s %s', async (outcome, _) => {
     const { locks, clock, b } = await combinePair();
     const lock = await locks.acquire('order', { lease: '9s' });
     b.onRenew = () => Promise.resolve(outcome);
@@ -244,7 +244,7 @@ describe('CombinedLockProvider', () => {
     expect(lock.signal.aborted).toBe(true);
   });
 
-  it('does not wait for the outcome of another lock that is renewed in the same tick', async () => {
+  it('does not wait for another lock renewed in the same tick', async () => {
     const { locks, clock, b } = await combinePair();
     const [silent, answered] = [
       await locks.acquire('silent', { lease: '9s' }),
@@ -257,7 +257,7 @@ describe('CombinedLockProvider', () => {
   });
 
   it.each(['a', 'b'] as const)(
-    'is released when a renewal in provider %s is overtaken by the release, and answered first',
+    "resolves a release that overtakes a renewal in member %s, even if the renewal's response comes first",
     async (name) => {
       const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
       const { locks, clock } = await combine(members);
@@ -275,7 +275,7 @@ describe('CombinedLockProvider', () => {
     },
   );
 
-  it('reports a loss before silent members answer, for a renewal and for a release', async () => {
+  it('reports a loss before silent members respond, for a renewal and for a release', async () => {
     const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
     const { locks, clock, names } = await combine(members);
     members.a.onRenew = () => new Promise(() => undefined);
@@ -290,14 +290,14 @@ describe('CombinedLockProvider', () => {
     expect(names().filter((name) => name === 'lost')).toHaveLength(2);
   });
 
-  it('leaves the repetition of a release to the core, once for each member that has not answered', async () => {
+  it('leaves retries of a release to the core, separately for each member without a response', async () => {
     const { locks, clock, a, b } = await combinePair();
     const lock = await locks.acquire('order', { lease: '30s' });
     let releases = 0;
     b.onRelease = () => ((releases += 1), 'unknown');
     expect(await lock.release()).toBe('pending');
     await clock.advance(20_000);
-    // About one a second.
+    // About one per second.
     expect(releases).toBeGreaterThan(15);
     expect(releases).toBeLessThan(45);
     b.onRelease = () => ((releases += 1), 'released');
@@ -308,7 +308,7 @@ describe('CombinedLockProvider', () => {
     expect(a.order.filter((call) => call === 'release order')).toHaveLength(1);
   });
 
-  it('repeats the release of an extended lock for as long as the extended lease may last', async () => {
+  it('retries the release of an extended lock for as long as the extended lease may last', async () => {
     const { locks, clock, b } = await combinePair();
     const lock = await locks.acquire('order', { lease: 1_000 });
     await lock.extend(60_000);
@@ -326,7 +326,7 @@ describe('CombinedLockProvider', () => {
     expect(releases()).toBe(after);
   });
 
-  it('has something of an ask released that was sent, though a later one was not', async () => {
+  it('releases a request if any attempt was sent, even if a later one was not', async () => {
     const { locks, clock, a } = await combinePair();
     let asks = 0;
     a.onAcquire = () => {
@@ -344,8 +344,8 @@ describe('CombinedLockProvider', () => {
     expect(releases).toBeGreaterThan(5);
   });
 
-  it('leaves no listener behind in the signals of its asks', async () => {
-    // In the queue of a member, an ask that may share the answer to another one listens whether its caller leaves.
+  it('leaves no listener on the signals of its requests', async () => {
+    // In a member's queue, a request that may share another's response listens for its caller's abort.
     const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging() };
     const signals = new Set<AbortSignal>();
     for (const member of Object.values(members)) {
@@ -361,7 +361,7 @@ describe('CombinedLockProvider', () => {
     expect(Math.max(...listeners)).toBeLessThanOrEqual(3);
   });
 
-  it('is inspected as held when any member has the key, and freed in those that answer', async () => {
+  it('is inspected as held if any member has the key, and force-released in the members that respond', async () => {
     const silent = new Set<string>();
     const operated = (name: string) =>
       providerOf((context) => {
@@ -384,7 +384,7 @@ describe('CombinedLockProvider', () => {
     await expect(locks.admin.forceRelease('order')).rejects.toThrow(LockUnavailableError);
   });
 
-  it('does not start while a provider does not answer', async () => {
+  it('does not start while a member does not respond', async () => {
     const b = new ScriptedProvider();
     b.onRelease = () => 'unknown';
     await expect(combine({ a: scripted(), b })).rejects.toThrow(
@@ -392,7 +392,7 @@ describe('CombinedLockProvider', () => {
     );
   });
 
-  it('promises what all providers promise', async () => {
+  it('supports what all members support', async () => {
     const all = new CombinedLockProvider({ providers: ['a', 'b'] });
     const b = new ScriptedProvider({ shared: false, lease: 'session', maxLease: 5_000 });
     b.onRelease = () => 'lost';
@@ -404,12 +404,12 @@ describe('CombinedLockProvider', () => {
   });
 });
 
-describe('CombinedLockProvider refuses', () => {
+describe('CombinedLockProvider rejects', () => {
   it.each<[string, object, string]>([
     ['one provider', { providers: ['a'] }, '"providers" is a, but must name at least two'],
     ['a provider twice', { providers: ['a', 'a'] }, '"providers" is a, a, but must name at least two'],
-    ['no list of providers', {}, 'must be a list of lock provider names'],
-    ['providers in one text', { providers: 'ab' }, 'must be a list of lock provider names'],
+    ['a missing list of providers', {}, 'must be a list of lock provider names'],
+    ['providers in one string', { providers: 'ab' }, 'must be a list of lock provider names'],
     ['a provider without a name', { providers: ['a', undefined] }, 'must be a list of lock provider names'],
     ['a quorum', { providers: ['a', 'b', 'c'], quorum: 2 }, 'there is no option "quorum": remove it'],
   ])('%s', (_, options, message) => {
@@ -418,8 +418,8 @@ describe('CombinedLockProvider refuses', () => {
   });
 });
 
-describe('CombinedLockProvider, asked again after a member did not answer', () => {
-  it('goes on waiting in a member that is a failover', async () => {
+describe('CombinedLockProvider after a member did not respond', () => {
+  it('keeps waiting at a member that is a failover provider', async () => {
     const fleet = new TestFleet();
     const all = new CombinedLockProvider({ providers: ['main', 'c'] });
     const other = await fleet.start();
@@ -439,11 +439,11 @@ describe('CombinedLockProvider, asked again after a member did not answer', () =
     await fleet.stop();
   });
 
-  it('keeps what it gets then, though something of it was released late before', async () => {
+  it('keeps a new grant even if an earlier release completes late', async () => {
     const { locks, clock, a, b } = await combinePair();
     let inA = '';
     a.onAcquire = ({ id }, grant) => ((inA = id), grant());
-    // The first member grants and loses it while the second is waited for, and does not answer when it is released.
+    // The first member grants and loses the lock while the second is waited for, and does not respond to its release.
     b.onAcquire = undefined;
     a.onRelease = () => ((a.onRelease = () => 'released'), 'unknown');
     const lock = watch(locks.acquire('x', { lease: '9s', wait: 10_000 }));
@@ -462,7 +462,7 @@ describe('CombinedLockProvider, asked again after a member did not answer', () =
     expect(await lock.value?.release()).toBe('released');
   });
 
-  it('waits as long as it is asked to then', async () => {
+  it('waits only as long as the retry allows', async () => {
     const { locks, a } = await combinePair();
     const all = locks.admin.backend(CombinedBackend, 'all');
     let wait = 5_000;
@@ -477,8 +477,8 @@ describe('CombinedLockProvider, asked again after a member did not answer', () =
   });
 });
 
-describe('CombinedLockProvider, whose caller leaves', () => {
-  it('does not begin again after the core has released the attempt', async () => {
+describe('CombinedLockProvider when its caller leaves', () => {
+  it('does not start over after the core has released the attempt', async () => {
     const { locks, clock, a, b } = await combinePair();
     const heldInA = new Set<string>();
     let inA = '';
@@ -493,7 +493,7 @@ describe('CombinedLockProvider, whose caller leaves', () => {
       first.answer('busy');
     });
     await clock.advance(300);
-    // What it had in the first member is lost, and the release in the second takes longer than the caller waits.
+    // The first member's lock is lost, and the release in the second takes longer than the caller waits.
     a.revoke(inA);
     heldInA.delete(inA);
     b.onAcquire = down;
@@ -502,7 +502,7 @@ describe('CombinedLockProvider, whose caller leaves', () => {
     expect(heldInA.size).toBe(0);
   });
 
-  it('renews what it has once in each third of its lease while it waits, however many members follow', async () => {
+  it('renews what it holds only once per third of its lease while it waits, however many members follow', async () => {
     const members = { a: ScriptedProvider.obliging(), b: ScriptedProvider.obliging(), c: ScriptedProvider.obliging() };
     const { locks, clock } = await combine(members);
     members.c.onAcquire = undefined;

@@ -39,7 +39,7 @@ afterEach(async () => {
 
 const newNamespace = () => `test-${Math.random().toString(36).slice(2)}`;
 
-/** One process, whose wire to the server can be cut. */
+/** Starts a process whose connection to the server can be cut. */
 async function start(address = `127.0.0.1:${wire.port}`): Promise<LockManager> {
   const say = (message: string) => log.push(message);
   const locks = new LockManager({
@@ -53,10 +53,10 @@ async function start(address = `127.0.0.1:${wire.port}`): Promise<LockManager> {
   return locks;
 }
 
-const aborted = (signal: AbortSignal) => until(() => signal.aborted, 'the lock is lost');
+const aborted = (signal: AbortSignal) => until(() => signal.aborted, 'the lock was lost');
 
 describe('a memcached that loses its items', () => {
-  it('by a restart: the holder knows as soon as it is back, and others can lock', async () => {
+  it('is noticed by the holder on reconnect after a restart, and others can lock', async () => {
     const locks = await start();
     const lock = await locks.acquire('order', { lease: '1h' });
     await server.crash();
@@ -66,7 +66,7 @@ describe('a memcached that loses its items', () => {
     await (await locks.acquire('order')).release();
   });
 
-  it('by flush_all: the holder knows at its next renewal', async () => {
+  it('is noticed by the holder at its next renewal after a flush_all', async () => {
     const locks = await start();
     const lock = await locks.acquire('order', { lease: '1500ms' });
     expect(await server.command('flush_all')).toBe('OK');
@@ -74,9 +74,9 @@ describe('a memcached that loses its items', () => {
   });
 });
 
-describe('a memcached that does not answer', () => {});
+describe('a memcached that does not respond', () => {});
 
-describe('a stop', () => {
+describe('closing the backend', () => {
   async function startAlone() {
     const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}`, commandTimeout: '2s' });
     const context = contextFor([], { namespace: newNamespace() });
@@ -86,7 +86,7 @@ describe('a stop', () => {
     return { backend, caller: new DirectCaller(provider, backend, [], instance, systemClock, systemRandom()) };
   }
 
-  it('waits for the answer to a look that is under way', async () => {
+  it('waits for the response to a check in progress', async () => {
     const { backend, caller } = await startAlone();
     await caller.take('order');
     wire.holdReplies();
@@ -97,7 +97,7 @@ describe('a stop', () => {
     await stopped;
   });
 
-  it('does not wait for a server that is silent, which may have been reached', async () => {
+  it('does not wait for a silent server, and reports that the command may have reached it', async () => {
     const { backend, caller } = await startAlone();
     wire.loseReplies();
     const answer = caller.ask('order');
@@ -109,7 +109,7 @@ describe('a stop', () => {
   });
 });
 
-it('a server that accepts and closes immediately is asked more and more rarely, until it has executed a command', async () => {
+it('reconnection backs off while a server accepts and immediately closes connections, until a command succeeds', async () => {
   const sockets = new Set<Socket>();
   let isSick = true;
   const sick = createServer((socket) => {
@@ -124,7 +124,7 @@ it('a server that accepts and closes immediately is asked more and more rarely, 
   });
   await new Promise<void>((resolve) => sick.listen(0, '127.0.0.1', resolve));
   const { port } = sick.address() as AddressInfo;
-  // The pauses are noted and skipped. The timers of commands differ from them in their length.
+  // Pauses are recorded and skipped. The timers of commands have a different length.
   const commandTimeout = 12_345;
   const pauses: number[] = [];
   const clock: Clock = {
@@ -140,7 +140,7 @@ it('a server that accepts and closes immediately is asked more and more rarely, 
   );
   try {
     await connection.open();
-    await until(() => pauses.length >= 7, 'it has paused seven times');
+    await until(() => pauses.length >= 7, 'it paused seven times');
     expect(pauses.slice(0, 7)).toEqual([50, 100, 200, 400, 800, 1_000, 1_000]);
     isSick = false;
     await until(
@@ -151,11 +151,11 @@ it('a server that accepts and closes immediately is asked more and more rarely, 
             () => true,
             () => false,
           ),
-      'it executes a command',
+      'it executed a command',
     );
     pauses.length = 0;
     for (const socket of sockets) socket.destroy();
-    await until(() => pauses.length > 0, 'it pauses');
+    await until(() => pauses.length > 0, 'it paused');
     expect(pauses[0]).toBe(50);
   } finally {
     connection.close();
@@ -166,19 +166,19 @@ it('a server that accepts and closes immediately is asked more and more rarely, 
   }
 });
 
-describe('a reply that is lost', () => {
-  it('to an add: the ask that follows finds its own hold', async () => {
+describe('a lost response', () => {
+  it('to an add makes the next request find its own lock', async () => {
     const locks = await start();
     wire.loseReplies();
     const lock = locks.acquire('order', { wait: '1m' });
-    await until(async () => (await server.keys()).some((key) => key.endsWith(':order')), 'the server has granted it');
+    await until(async () => (await server.keys()).some((key) => key.endsWith(':order')), 'the server granted the lock');
     wire.passReplies();
     const held = await lock;
     expect(held.isHeld()).toBe(true);
     expect(await held.release()).toBe('released');
   });
 
-  it('to a release: it is sent again until the key is free', async () => {
+  it('to a release leads to retries until the key is free', async () => {
     const locks = await start();
     const lock = await locks.acquire('order');
     wire.loseReplies();
@@ -189,7 +189,7 @@ describe('a reply that is lost', () => {
     await next.release();
   });
 
-  it('to half: what is left of it is not taken for an answer of the next connection', async () => {
+  it('that was cut in half does not spill over into the next connection', async () => {
     const locks = await start();
     for (let round = 0; round < 20; round += 1) {
       const attempts = ['a', 'b', 'c'].map((key) => locks.acquire(key, { wait: '1m' }));
@@ -200,18 +200,18 @@ describe('a reply that is lost', () => {
   });
 });
 
-it('a connection that a NAT has dropped is replaced for a call with wait: 0', async () => {
+it('a connection dropped by a NAT is replaced for a call with wait: 0', async () => {
   const locks = await start();
   wire.drop();
   expect((await locks.tryAcquire('order'))?.isHeld()).toBe(true);
 });
 
-it('a call with wait: 0 does not fail because its connection was just ended', async () => {
+it('a call with wait: 0 does not fail because its connection was just closed', async () => {
   const locks = await start();
   let isLost = false;
   locks.events.on('unavailable', () => (isLost = true));
   wire.cut();
-  await until(() => isLost, 'it is noticed');
+  await until(() => isLost, 'the closed connection was noticed');
   expect((await locks.tryAcquire('order'))?.isHeld()).toBe(true);
 });
 
@@ -221,7 +221,7 @@ describe('the diagnostics at boot', () => {
     expect(log.join()).toContain('loses all locks when it restarts or is flushed, and any lock when it evicts items');
   });
 
-  it('report that items were evicted, and that -M prevents it', async () => {
+  it('report evicted items, except on a server that runs with -M', async () => {
     const small = await startMemcached({ args: ['-m', '8'] });
     const strict = await startMemcached({ args: ['-M'] });
     try {
@@ -239,7 +239,7 @@ describe('the diagnostics at boot', () => {
   });
 });
 
-it('rejects a server that requires authentication at startup', async () => {
+it('a server that requires authentication is rejected at startup', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'lock-memcached-'));
   await writeFile(join(folder, 'accounts'), 'app:secret\n');
   const closed = await startMemcached({ args: ['-Y', join(folder, 'accounts')] });
@@ -256,8 +256,8 @@ it('rejects a server that requires authentication at startup', async () => {
   }
 });
 
-// Golden: processes of two versions must find each other's locks.
-describe('the name of an item never changes', () => {
+// Fixed results, because processes of two versions must find each other's locks.
+describe('the name of an item', () => {
   it.each([
     ['order:42', 'shop:order:42'],
     ['a%20b/c', 'shop:a%20b/c'],
@@ -266,23 +266,23 @@ describe('the name of an item never changes', () => {
     ['a b', 'shop:#h4fMnf0CFrqHZE2QKepVI-VfEDmrXap6hhhmU2qKI_s'],
     ['é', 'shop:#Y-PIB_k_ZpomJfN-5nNybDbvPpm2t9sCyRC-JQh-D5w'],
     ['x'.repeat(161), 'shop:#vY7tPUf5EFgj-ulcsBtLLKT9beiZfUfHcHIOYao3b6s'],
-  ])('%j', (key, name) => {
+  ])('never changes: %j', (key, name) => {
     expect(itemKeyOf('shop', key)).toBe(name);
   });
 
-  it('and fits into 250 bytes without blanks and control characters, whatever the key', () => {
+  it('fits into 250 bytes without spaces and control characters, whatever the key', () => {
     for (const key of ['\0', '\r\nflush_all\r\n', ' ', '\ud800', '😀'.repeat(500), 'x'.repeat(160)]) {
       expect(itemKeyOf('n'.repeat(64), key)).toMatch(/^[!-~]{1,250}$/);
     }
   });
 });
 
-describe('the seconds of an item', () => {
-  it('are two more than the time that is trusted', () => {
+describe('the expiry time of an item', () => {
+  it('is two seconds longer than the trusted lease', () => {
     expect([1, 1_000, 1_001, 30_000].map(secondsFor)).toEqual([3, 3, 4, 32]);
   });
 
-  it('are refused where memcached would take them for a point in time', () => {
+  it('is rejected if memcached would interpret it as an absolute time', () => {
     const thirtyDays = 30 * 24 * 60 * 60 * 1_000;
     expect(secondsFor(thirtyDays - 2_000)).toBe(2_592_000);
     expect(() => secondsFor(thirtyDays)).toThrow(LockConfigError);
@@ -294,7 +294,7 @@ describe('the server option', () => {
     ['cache', 'cache', 11211],
     ['10.0.0.1:11212', '10.0.0.1', 11212],
     ['[::1]:1', '::1', 1],
-  ])('%s', (server, host, port) => {
+  ])('is parsed into host and port: %s', (server, host, port) => {
     expect(readOptions({ server })).toMatchObject({ host, port, commandTimeout: 2_000 });
   });
 
@@ -309,7 +309,7 @@ describe('the server option', () => {
     'memcached://cache',
     '::1',
     'a:1,b:1',
-  ])('refuses "%s"', (server) => {
+  ])('rejects "%s"', (server) => {
     expect(() => readOptions({ server })).toThrow(LockConfigError);
     expect(() => readOptions({ server })).toThrow('"server"');
   });

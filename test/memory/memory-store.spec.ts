@@ -29,8 +29,8 @@ function setUp() {
   return { clock, store, lost, served, request, take, wait };
 }
 
-describe('the store of locks', () => {
-  it('still knows its holders after thousands of grants, when it has swept what nobody asks for', async () => {
+describe('the memory store', () => {
+  it('still knows its holders after thousands of grants and a sweep of expired locks', async () => {
     const { store, request, clock } = setUp();
     for (let each = 0; each < 1_500; each += 1) {
       expect(store.tryTake(`k${each}`, request('one'))).toBeDefined();
@@ -60,7 +60,7 @@ describe('the store of locks', () => {
     expect(served).toEqual(['two']);
   });
 
-  it('lets readers behind a writer in when the writer leaves', () => {
+  it('admits readers behind a writer when the writer leaves', () => {
     const { take, wait, served } = setUp();
     take('reader', 'shared');
     const writer = wait('writer');
@@ -72,7 +72,7 @@ describe('the store of locks', () => {
     expect(served).toEqual(['r2', 'r3']);
   });
 
-  it('goes over none of the other readers when one comes or leaves', () => {
+  it('does not iterate over the other readers when one arrives or leaves', () => {
     const { store, request, clock } = setUp();
     let reads = 0;
     const readers = Array.from({ length: 500 }, (_, each) => `r${each}`);
@@ -90,7 +90,7 @@ describe('the store of locks', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('retains a key for nobody: the longest time counts, and after readers it admits readers alone', async () => {
+  it('retains a key for the longest requested time, and admits only readers after readers', async () => {
     const { take, wait, served, store, clock } = setUp();
     take('r1', 'shared');
     take('r2', 'shared', 1_000);
@@ -109,7 +109,7 @@ describe('the store of locks', () => {
     expect(served).toEqual(['writer']);
   });
 
-  it('keeps a key for minHold though its lease is shorter, also through renewals', () => {
+  it('keeps a key for minHold even if its lease is shorter, also through renewals', () => {
     const { take, store, clock } = setUp();
     expect(take('one', 'exclusive', 100, 5_000)?.expiresAt).toBe(5_000);
     clock.block(200);
@@ -117,7 +117,7 @@ describe('the store of locks', () => {
     expect(store.report('k')?.endsAt).toBe(5_000);
   });
 
-  it('forgets a parked key when somebody looks after its time', () => {
+  it('removes an expired retained key when it is next accessed', () => {
     const { take, store, clock } = setUp();
     take('one');
     store.release('k', 'one', 400);
@@ -128,7 +128,7 @@ describe('the store of locks', () => {
     expect(store.report('never')).toBeUndefined();
   });
 
-  it('stands firm when somebody who is told of the loss takes the key at once', () => {
+  it('stays consistent if a loss listener immediately acquires the key', () => {
     const { store, request } = setUp();
     const lost = () => {
       store.release('k', 'one', 0);
@@ -140,7 +140,7 @@ describe('the store of locks', () => {
     expect(store.tryTake('k', request('three'))).toBeUndefined();
   });
 
-  it('gives one token to readers who hold together', () => {
+  it('gives one token to readers that hold together', () => {
     const { take, store } = setUp();
     const [one, two] = [take('r1', 'shared'), take('r2', 'shared')];
     store.release('k', 'r1', 0);
@@ -149,7 +149,7 @@ describe('the store of locks', () => {
   });
 });
 
-it('keeps a record for 400 days after it was last written, as Redis does', async () => {
+it('a record is kept for 400 days after its last write, as in Redis', async () => {
   const { clock, store } = setUp();
   const day = 86_400_000;
   store.records.set('once', 'a');
@@ -161,7 +161,7 @@ it('keeps a record for 400 days after it was last written, as Redis does', async
 });
 
 describe('the memory provider', () => {
-  it('warns in a worker of a cluster', async () => {
+  it('warns in a cluster worker', async () => {
     const { isWorker } = cluster;
     Object.defineProperty(cluster, 'isWorker', { value: true, configurable: true });
     try {
@@ -172,7 +172,7 @@ describe('the memory provider', () => {
     }
   });
 
-  it('has a store for each application, unless one is given', async () => {
+  it('has a separate store for each application, unless one is given', async () => {
     const provider = new MemoryLockProvider();
     const [one, other] = [await startManager({ provider }), await startManager({ provider })];
     await one.locks.acquire('a');

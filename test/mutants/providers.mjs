@@ -207,7 +207,7 @@ export const PROVIDERS = [
     to: 'const keepUntil = -Infinity;',
     breaks: 'the other members free a key while its holder may still run, because one has lost it',
     killedBy: 'test/combined/combined-lock-provider.spec.ts',
-    test: 'is lost at once when one provider loses it',
+    test: 'is lost immediately if one member loses it',
   },
   {
     id: 'loss-in-member-not-reported',
@@ -216,7 +216,7 @@ export const PROVIDERS = [
     to: '    this.expire(clock.now());',
     breaks: 'the loss in one member is reported only when all have answered',
     killedBy: 'test/combined/combined-lock-provider.spec.ts',
-    test: 'reports a loss before silent members answer, for a renewal and for a release',
+    test: 'reports a loss before silent members respond, for a renewal and for a release',
   },
   // memcached.
   {

@@ -314,7 +314,7 @@ describe('a slow, misbehaving or silent backend', () => {
     expect(provider.releases.map(({ input }) => input.key)).toEqual(['late', 'never', 'late']);
   });
 
-  it('aborts both a caller past its wait that awaits the response and a caller between two requests', async () => {
+  it('delays neither the abort of a caller past its wait nor that of a caller between two requests', async () => {
     const controller = new AbortController();
     const waiting = watch(locks.acquire('a', { wait: 1_000, signal: controller.signal }));
     const pausing = watch(locks.acquire('b', { signal: controller.signal }));
@@ -399,7 +399,7 @@ describe('a grant that arrives too late', () => {
     expect(provider.order.length).toBeLessThan(150);
   });
 
-  it('changes the holder id, and `waiting` is reported only one time', async () => {
+  it('changes the holder id, and `waiting` is reported only once', async () => {
     const { locks, clock, provider, grantLate, names } = await late();
     const caller = watch(locks.acquire('a', { wait: 30_000 }));
     for (let round = 0; round < 3; round += 1) {
@@ -426,7 +426,7 @@ describe('a grant that arrives too late', () => {
   });
 });
 
-it('a key is held or waited for, never both, also for a listener of `acquired`', async () => {
+it('a key is never both held and waited for, even for a listener of `acquired`', async () => {
   const { locks } = await startManager();
   const seen: number[][] = [];
   locks.events.on('acquired', () => seen.push([locks.admin.held().length, locks.admin.waiting().length]));

@@ -12,18 +12,18 @@ import { ScriptedProvider } from './scripted-provider.js';
 
 const LEASE = 10_000;
 
-/** Its timers run in the async context in which they are armed, as those of Node do. */
+/** Runs timer callbacks in the async context in which they were set, as Node.js does. */
 class ClockOfContexts extends FakeClock {
   override setTimer(callback: () => void, delay: number): Timer {
     return super.setTimer(AsyncLocalStorage.bind(callback), delay);
   }
 }
 
-/** A manager over a provider that grants everything and notes the context of a caller in which it is called. */
+/** Starts a manager whose provider grants every request and records the caller's context of each call. */
 async function started(capabilities: Partial<LockCapabilities> = {}) {
   const provider = ScriptedProvider.obliging(capabilities);
   const clock = new ClockOfContexts();
-  // Pauses for longer and longer, to the ms.
+  // Uses the full backoff each time, so that the pauses are deterministic.
   const random = { ...systemRandom(), fraction: () => 1 };
   const { locks } = await startManager({ provider, clock, random });
   const store = new AsyncLocalStorage<string>();
@@ -37,12 +37,12 @@ async function started(capabilities: Partial<LockCapabilities> = {}) {
 const nothing = (times: number) => new Array<undefined>(times).fill(undefined);
 
 describe('the async context of a caller', () => {
-  it('is not that of renewals by the watchdog, which is armed at a grant, an extension and a release', async () => {
+  it('does not leak into renewals by a watchdog timer set at a grant, an extension or a release', async () => {
     const { clock, locks, store, seen } = await started();
     const lock = await store.run('ann', () => locks.acquire('a', { lease: LEASE }));
     await clock.advance(LEASE);
     expect(seen.renew.length).toBeGreaterThan(1);
-    // The next wake-up is earlier than the one that is armed.
+    // The lease is now due for renewal before the timer that is already set.
     await store.run('bob', () => lock.extend(LEASE / 2));
     expect(seen.renew.pop()).toBe('bob');
     const before = seen.renew.length;
@@ -55,7 +55,7 @@ describe('the async context of a caller', () => {
     expect(lock.isHeld()).toBe(true);
   });
 
-  it('is not that of renewals after a local handoff', async () => {
+  it('does not leak into renewals after a local handoff', async () => {
     const { provider, clock, locks, store, seen } = await started();
     provider.onAcquire = (_, grant) => ({ ...grant(), followers: 1 });
     const [first, second] = ['ann', 'bob'].map((name) =>
@@ -70,7 +70,7 @@ describe('the async context of a caller', () => {
     expect(seen.renew).toEqual(nothing(seen.renew.length));
   });
 
-  it('is not that of asks that are repeated, or sent when another caller has left or released', async () => {
+  it('does not leak into requests that are retried, or sent when another caller leaves or releases', async () => {
     const { provider, clock, locks, store, seen } = await started();
     const obliging = provider.onAcquire;
     const leaving = new AbortController();
@@ -84,18 +84,18 @@ describe('the async context of a caller', () => {
       store.run(`caller ${index}`, () => watch(locks.acquire('a', { wait: 60_000, ...options }))),
     );
     await clock.advance(0);
-    store.run('who aborts', () => {
+    store.run('aborting caller', () => {
       leaving.abort('enough');
     });
     await clock.advance(1_000);
     expect(callers.map(({ state }) => state)).toEqual(['rejected', 'fulfilled', 'pending']);
-    await store.run('who releases', () => callers[1]?.value?.release());
+    await store.run('releasing caller', () => callers[1]?.value?.release());
     await clock.advance(0);
     expect(callers[2]?.value?.isHeld()).toBe(true);
     expect(seen.acquire).toEqual(nothing(4));
   });
 
-  it('is not that of asks at the end of a wait, nor after a pause in which other processes have their turn', async () => {
+  it('does not leak into requests sent at the end of a wait or after a pause in favor of other processes', async () => {
     const { provider, clock, locks, store, seen } = await started({ fair: false });
     const callers = Array.from({ length: 8 }, (_, index) =>
       store.run(`caller ${index}`, () => watch(locks.acquire('a', { wait: 60_000 }))),
@@ -115,7 +115,7 @@ describe('the async context of a caller', () => {
     expect(seen.acquire).toEqual(nothing(10));
   });
 
-  it('is not that of releases that are repeated', async () => {
+  it('does not leak into retries of a release', async () => {
     const { provider, clock, locks, store } = await started();
     const seen: unknown[] = [];
     provider.onRelease = () => (seen.push(store.getStore()), 'unknown');
@@ -132,7 +132,7 @@ describe('the async context of a caller', () => {
     expect(repeated).toEqual(nothing(repeated.length));
   });
 
-  it('is that of the looks at its signal, before the ask and in the tick of the grant', async () => {
+  it('surrounds the checks of its signal, both before the request and in the tick of the grant', async () => {
     const { clock, locks, store } = await started();
     const { signal } = new AbortController();
     const looks: unknown[] = [];
@@ -149,7 +149,7 @@ describe('the async context of a caller', () => {
     expect(new Set(looks)).toEqual(new Set(['ann']));
   });
 
-  it('is that of the trace of its hold, also after it has waited for a holder, and for another key', async () => {
+  it('surrounds the trace of its hold, even after it waited for a holder and for another key', async () => {
     const { clock, locks, store } = await started();
     const name = 'tracing:nestjs-distributed-lock:hold:start';
     const traces: unknown[] = [];
@@ -177,10 +177,10 @@ describe('the async context of a caller', () => {
 
 const inNextTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
 
-/** How many of these are not collected, while `kept` is in use. */
+/** Counts the references that have not been collected while `kept` is in use. */
 async function alive(references: readonly WeakRef<object>[], kept: readonly Lock[]): Promise<number> {
   let count = references.length;
-  // A collection may leave what the machine has not come to yet; what is really kept stays for ever.
+  // A single collection may leave some garbage, but only what is really kept survives all of them.
   for (let turn = 0; turn < 50 && (turn < 3 || count >= 10); turn += 1) {
     await inNextTurn();
     globalThis.gc?.();
@@ -190,7 +190,7 @@ async function alive(references: readonly WeakRef<object>[], kept: readonly Lock
   return count;
 }
 
-/** Ways in which a lock ends, and one in which it does not. */
+/** Ways in which a lock ends, and a lock that is still held. */
 const ENDS: readonly [string, (lock: Lock, provider: ScriptedProvider) => unknown][] = [
   ['is held', () => undefined],
   ['was released', (lock) => lock.release()],
@@ -207,7 +207,7 @@ const ENDS: readonly [string, (lock: Lock, provider: ScriptedProvider) => unknow
 describe.each([
   ['', false],
   [', traced', true],
-])('what is kept of a lock%s', (_, traced) => {
+])('memory retained by a lock%s', (_, traced) => {
   const channels = ['hold', 'acquire'].map((name) => `tracing:nestjs-distributed-lock:${name}:asyncEnd`);
   const note = () => undefined;
   beforeEach(() => {
@@ -217,9 +217,9 @@ describe.each([
     for (const channel of channels) unsubscribe(channel, note);
   });
 
-  // A trace that has not ended belongs to the context of its caller.
+  // A trace that has not ended refers to the context of its caller.
   it.each(traced ? ENDS.slice(1) : ENDS)(
-    'that %s keeps neither the async context of its caller nor the locks around it',
+    "a lock that %s retains neither its caller's async context nor the outer locks",
     async (_end, end) => {
       const provider = ScriptedProvider.obliging();
       const providers = { main: provider, outer: new MemoryLockProvider() };

@@ -17,7 +17,7 @@ function listen(name: string, listener: (message: unknown) => void): void {
   leaving.push(() => unsubscribe(name, listener));
 }
 
-/** What the tracing channel says, each step with the trace as it is then. */
+/** Records the steps of a tracing channel, each with a snapshot of the trace. */
 function traced(operation: 'acquire' | 'hold') {
   const steps: { readonly step: string; readonly trace: object; readonly seen: object }[] = [];
   for (const step of STEPS) {
@@ -33,7 +33,7 @@ function traced(operation: 'acquire' | 'hold') {
 }
 
 describe('the tracing channel of acquisitions', () => {
-  it('tells the way to a lock in one trace, without its holder id', async () => {
+  it('reports an acquisition in one trace, without the holder id', async () => {
     const { locks } = await startManager();
     const acquire = traced('acquire');
     const lock = await locks.acquire('a');
@@ -43,7 +43,7 @@ describe('the tracing channel of acquisitions', () => {
     await lock.release();
   });
 
-  it('tells why there was none', async () => {
+  it('reports why an acquisition failed', async () => {
     const { locks, clock } = await startManager();
     await locks.acquire('a');
     const acquire = traced('acquire');
@@ -55,7 +55,7 @@ describe('the tracing channel of acquisitions', () => {
     expect(acquire.last()).toMatchObject({ ...OF_A, error: queued?.error });
   });
 
-  it('is a store around the acquisition, and not around the request, which outlives the caller', async () => {
+  it('binds a store around the acquisition, but not around the request, which outlives the caller', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks } = await startManager({ provider });
     const store = new AsyncLocalStorage<unknown>();
@@ -75,7 +75,7 @@ describe('the tracing channel of acquisitions', () => {
 });
 
 describe('the tracing channel of holds', () => {
-  it('tells a hold from the grant to the release, nested entries included', async () => {
+  it('reports a hold from the grant to the release, including nested entries', async () => {
     const { locks, clock } = await startManager();
     const hold = traced('hold');
     const task = deferred();
@@ -93,7 +93,7 @@ describe('the tracing channel of holds', () => {
     expect(hold.last()).toMatchObject({ result: 'released' });
   });
 
-  it('begins in the async context of its caller, also after a local handoff', async () => {
+  it("starts a hold in its caller's async context, even after a local handoff", async () => {
     const provider = ScriptedProvider.obliging();
     provider.onAcquire = (_, grant) => ({ ...grant(), followers: 1 });
     const { locks, clock } = await startManager({ provider });
@@ -106,7 +106,7 @@ describe('the tracing channel of holds', () => {
     expect(seen).toEqual(['ann', 'bob', 'cid']);
   });
 
-  it('tells a loss, also one that only the release finds, and a release that was not answered', async () => {
+  it('reports a loss, a loss that only the release detects, and a release without a response', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     const hold = traced('hold');
@@ -131,7 +131,7 @@ describe('the tracing channel of holds', () => {
   });
 });
 
-it('each event has a channel of its own, with the event as its message', async () => {
+it('every event has its own channel, with the event as its message', async () => {
   const { locks, events } = await startManager();
   const heard: unknown[] = [];
   for (const name of ['acquired', 'released'] satisfies LockEventName[]) {
@@ -142,7 +142,7 @@ it('each event has a channel of its own, with the event as its message', async (
   expect(heard).toHaveLength(2);
 });
 
-it('renewals that were not answered are told, those that come too late are not', async () => {
+it('unanswered renewals are reported, but late responses to them are not', async () => {
   const provider = ScriptedProvider.obliging();
   const { locks, clock, events } = await startManager({ provider });
   provider.onRenew = () => Promise.resolve('unknown');

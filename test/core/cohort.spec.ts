@@ -9,9 +9,9 @@ async function started(capabilities: Partial<LockCapabilities> = {}) {
   const provider = new ScriptedProvider(capabilities);
   provider.onRelease = () => 'released';
   const rig = await startManager({ provider });
-  /** Callers of one key, in this order. */
+  /** Starts callers of one key, in this order. */
   const crowd = (...options: LockOptions[]) => options.map((each) => watch(rig.locks.acquire('a', each)));
-  /** Answers the last request with a grant that may have so many followers. */
+  /** Responds to the last request with a grant that allows this many followers. */
   const grant = async (followers: number, token = 10n) => {
     provider.asks.at(-1)?.grant({ followers, fencingToken: token });
     await rig.clock.advance(0);
@@ -21,14 +21,14 @@ async function started(capabilities: Partial<LockCapabilities> = {}) {
 
 const states = (callers: readonly Outcome<Lock>[]) =>
   callers.map(({ value, error }) => (value ? value.isHeld() : error instanceof Error ? error.name : 'waits'));
-/** Releases the lock of a caller that was granted it by now, in however many turns of the microtask queue. */
+/** Releases the caller's lock, after however many microtasks it takes to be granted. */
 const end = async (caller: Outcome<Lock> | undefined) => {
   await new Promise(setImmediate);
   return caller?.value?.release();
 };
 
 describe('a cohort', () => {
-  it('has the callers that had come when it was granted, with ids of their own and the next tokens', async () => {
+  it('consists of the callers present at the grant, each with its own id and the next token', async () => {
     const { clock, provider, crowd, grant } = await started();
     const callers = crowd({}, {}, {});
     await grant(63);
@@ -40,13 +40,13 @@ describe('a cohort', () => {
     expect(ids[0]).toBe(provider.asks[0]?.input.id);
     expect(new Set(ids).size).toBe(3);
     expect(late?.state).toBe('pending');
-    // The next one is asked for before the release, so that the release sees all who wait.
+    // The next request is sent before the release, so that the release sees all waiting processes.
     expect(provider.order).toEqual(['acquire a', 'acquire a', 'release a']);
     await grant(0, 13n);
     expect(late?.value?.fencingToken).toBe(13n);
   });
 
-  it('excludes each of them from the others', async () => {
+  it('keeps mutual exclusion among its callers', async () => {
     const { locks, clock, crowd, grant } = await started();
     const callers = crowd({}, {}, {});
     await grant(63);
@@ -60,7 +60,7 @@ describe('a cohort', () => {
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('has as many as the grant allows', async () => {
+  it('serves as many callers as the grant allows', async () => {
     const { clock, provider, crowd, grant } = await started();
     const callers = crowd({}, {}, {});
     await grant(1);
@@ -71,7 +71,7 @@ describe('a cohort', () => {
     expect(provider.asks).toHaveLength(2);
   });
 
-  it('is asked for with the number of callers that it could serve, up to 64', async () => {
+  it('is requested with the number of callers that it could serve', async () => {
     const { clock, provider, crowd, grant } = await started();
     const counts: number[] = [];
     const ages: number[] = [];
@@ -88,7 +88,7 @@ describe('a cohort', () => {
     ]);
   });
 
-  it('is asked for on behalf of 64 where more wait', async () => {
+  it('is requested for at most 64 callers', async () => {
     const { provider, crowd, grant } = await started();
     const counts: number[] = [];
     provider.onAcquire = ({ callers }) => void counts.push(callers);
@@ -99,7 +99,7 @@ describe('a cohort', () => {
     expect(counts).toEqual([1, 64]);
   });
 
-  it('lets nobody in later than 10 ms after the grant', async () => {
+  it('admits no caller later than 10 ms after the grant', async () => {
     const { clock, provider, crowd, grant } = await started();
     const callers = crowd({}, {}, {});
     await grant(63);
@@ -113,19 +113,22 @@ describe('a cohort', () => {
     expect(provider.asks).toHaveLength(2);
   });
 
-  it.each<[string, LockOptions]>([['minHold', { minHold: 100 }]])('does not form with %s', async (_, options) => {
-    const { crowd, grant, provider } = await started();
-    const [first] = crowd(options, options);
-    await grant(63);
-    await end(first);
-    expect(provider.asks).toHaveLength(2);
-  });
+  it.each<[string, LockOptions]>([['minHold', { minHold: 100 }]])(
+    'does not form for callers with %s',
+    async (_, options) => {
+      const { crowd, grant, provider } = await started();
+      const [first] = crowd(options, options);
+      await grant(63);
+      await end(first);
+      expect(provider.asks).toHaveLength(2);
+    },
+  );
 
   it.each<[string, LockOptions]>([
     ['another lease', { lease: 5_000 }],
     ['another mode', { mode: 'shared' }],
     ['minHold', { minHold: 100 }],
-  ])('does not include a caller with %s, nor those behind it', async (_, options) => {
+  ])('excludes a caller with %s, and the callers behind it', async (_, options) => {
     const { clock, crowd, grant, provider } = await started();
     const callers = crowd({}, options, {});
     await grant(63);
@@ -135,7 +138,7 @@ describe('a cohort', () => {
     expect(provider.asks).toHaveLength(2);
   });
 
-  it('passes over callers that have left', async () => {
+  it('skips callers that have left', async () => {
     const leaving = new AbortController();
     const { clock, crowd, grant, provider } = await started();
     const callers = crowd({}, { signal: leaving.signal }, { wait: 5 }, {});
@@ -150,7 +153,7 @@ describe('a cohort', () => {
   });
 });
 
-describe('a cohort is ended', () => {
+describe('the end of a cohort', () => {
   type Rig = Awaited<ReturnType<typeof started>>;
   const acknowledging = ({ provider }: Rig) => {
     provider.onRenew = (renewal) => Promise.resolve(provider.acknowledge(renewal));
@@ -170,9 +173,9 @@ describe('a cohort is ended', () => {
         clock.suspend(5_000);
       },
     ],
-    ['a forceRelease of this process that was answered', (_, { locks }) => locks.admin.forceRelease('a')],
-    ['a forceRelease of this process that is in flight', (_, { locks }) => void locks.admin.forceRelease('a')],
-  ])('by %s', async (_, happens) => {
+    ['a forceRelease by this process that has completed', (_, { locks }) => locks.admin.forceRelease('a')],
+    ['a forceRelease by this process that is in flight', (_, { locks }) => void locks.admin.forceRelease('a')],
+  ])('is caused by %s', async (_, happens) => {
     const rig = await started({ forceRelease: true });
     const { clock, provider, crowd, grant } = rig;
     Object.assign(provider, { forceRelease: () => Promise.resolve(true) });
@@ -186,7 +189,7 @@ describe('a cohort is ended', () => {
     expect(provider.order.filter((call) => !call.startsWith('renew'))).toEqual(['acquire a', 'acquire a', 'release a']);
   });
 
-  it('by a loss', async () => {
+  it('is caused by a loss', async () => {
     const { clock, provider, crowd, grant } = await started();
     const callers = crowd({}, {});
     await grant(63);
@@ -197,7 +200,7 @@ describe('a cohort is ended', () => {
     expect(provider.asks).toHaveLength(2);
   });
 
-  it('by the end of its lease', async () => {
+  it('is caused by the end of its lease', async () => {
     const { clock, provider, crowd } = await started();
     const callers = crowd({ lease: 100 }, { lease: 100 });
     provider.asks[0]?.grant({ followers: 63, validUntil: clock.now() + 5 });
@@ -209,7 +212,7 @@ describe('a cohort is ended', () => {
     expect(provider.asks).toHaveLength(2);
   });
 
-  it('by a maxHold inside it', async () => {
+  it('is caused by a maxHold within it', async () => {
     const { clock, provider, crowd, grant } = await started();
     const callers = crowd({}, { maxHold: 5 }, {});
     await grant(63);
@@ -220,7 +223,7 @@ describe('a cohort is ended', () => {
     expect(provider.order).toEqual(['acquire a', 'acquire a', 'release a']);
   });
 
-  it('not by a renewal that is not answered', async () => {
+  it('is not caused by an unanswered renewal', async () => {
     const { clock, crowd, grant } = await started();
     const callers = crowd({}, {});
     await grant(63);
@@ -232,7 +235,7 @@ describe('a cohort is ended', () => {
 });
 
 describe('a local handoff', () => {
-  it('meets the loss of a renewal that was sent before it: the present holder has lost', async () => {
+  it('applies a loss found by an earlier renewal to the current holder', async () => {
     const { clock, provider, crowd, grant, events } = await started();
     const callers = crowd({}, {}, {});
     await grant(63);
@@ -248,7 +251,7 @@ describe('a local handoff', () => {
     expect(provider.asks).toHaveLength(2);
   });
 
-  it('meets what the backend reports of the request: the present holder has lost', async () => {
+  it('applies a loss reported by the backend to the current holder', async () => {
     const { clock, provider, crowd, grant } = await started();
     const callers = crowd({}, {});
     await grant(63);
@@ -258,7 +261,7 @@ describe('a local handoff', () => {
     expect(callers[1]?.value?.isHeld()).toBe(false);
   });
 
-  it('keeps what an extension before it has gained, and the answer to one that comes after it', async () => {
+  it('preserves the gain of an earlier extension, even if the response arrives after the handoff', async () => {
     const { clock, provider, crowd, grant } = await started();
     const callers = crowd({}, {});
     await grant(63);
@@ -272,7 +275,7 @@ describe('a local handoff', () => {
     expect(callers[1]?.value?.remaining()).toBe(before + 5);
   });
 
-  it('is renewed by the watchdog under the id that the backend knows, and released by it', async () => {
+  it('keeps the id known to the backend for renewals and the release', async () => {
     const { clock, provider, crowd, grant } = await started();
     const callers = crowd({}, {});
     await grant(63);
@@ -291,7 +294,7 @@ describe('a local handoff', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('that meets an abort in the same tick goes on to the next caller', async () => {
+  it('skips a caller that aborts in the same tick', async () => {
     const leaving = new AbortController();
     const { clock, provider, crowd, grant } = await started();
     const callers = crowd({}, { signal: leaving.signal }, {});
@@ -327,7 +330,7 @@ describe('a local handoff', () => {
     expect([stopping.state, provider.order, clock.pendingTimers]).toEqual(['fulfilled', ['acquire a', 'release a'], 0]);
   });
 
-  it('gives limited shares on inside the process, without a token', async () => {
+  it('passes on limited shares within the process, without a token', async () => {
     const { clock, provider, crowd } = await started({ limits: true });
     const callers = crowd({ limit: 2 }, { limit: 2 }, { limit: 2 }, { limit: 2, weight: 2 });
     for (let each = 0; each < 2; each += 1) {
@@ -339,7 +342,7 @@ describe('a local handoff', () => {
     await end(callers[0]);
     await clock.advance(0);
     expect(states(callers)).toEqual([false, true, true, 'waits']);
-    // It wants more, so it waits for a grant of its own.
+    // This caller has a higher weight, so it waits for its own grant.
     await end(callers[1]);
     await clock.advance(0);
     expect(callers[3]?.state).toBe('pending');

@@ -14,7 +14,7 @@ import { until } from '../until.js';
 import { startManager } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
-/** A composite that lets its first member do everything. */
+/** A composite that delegates all calls to its first member. */
 class Alias extends ScriptedProvider {
   readonly heard: BackendEvent[] = [];
   readonly members: readonly string[];
@@ -39,7 +39,7 @@ class Alias extends ScriptedProvider {
 
 const unreachable = () => Promise.reject(new LockUnavailableError('down', { provider: 'member' }));
 
-/** Writes down when each starts and stops. */
+/** Records when each provider starts and stops. */
 function diary(providers: Readonly<Record<string, ScriptedProvider>>): string[] {
   const lines: string[] = [];
   for (const [name, provider] of Object.entries(providers)) {
@@ -57,8 +57,8 @@ function diary(providers: Readonly<Record<string, ScriptedProvider>>): string[] 
   return lines;
 }
 
-describe('a provider that is built on others', () => {
-  it('starts after them and stops before them', async () => {
+describe('a composite provider', () => {
+  it('starts after its members and stops before them', async () => {
     const providers = {
       all: new Alias('half', 'b'),
       half: new Alias('a'),
@@ -75,7 +75,7 @@ describe('a provider that is built on others', () => {
     order('all stopped', 'b stops');
   });
 
-  it('locks through them, which stay usable by their own names', async () => {
+  it('locks through its members, which remain usable by their own names', async () => {
     const member = ScriptedProvider.obliging();
     const { locks } = await startManager({ providers: { all: new Alias('member'), member }, default: 'all' });
     const lock = await locks.acquire('order:1');
@@ -86,14 +86,14 @@ describe('a provider that is built on others', () => {
     await locks.stop();
   });
 
-  it('asks their backends beside the callers that name a member, each with the age of its oldest caller', async () => {
+  it("sends requests to a member separately from the member's direct callers, each with the age of its oldest caller", async () => {
     const member = new ScriptedProvider();
     member.onRelease = () => 'released';
     const { locks, clock } = await startManager({ providers: { all: new Alias('member'), member }, default: 'all' });
     const first = locks.acquire('order:1');
     await clock.advance(10);
     const second = locks.acquire('order:1', { provider: 'member' });
-    // One request for each of the two queues, also when others come.
+    // Each of the two queues has one request, even when further callers arrive.
     const [third, fourth] = [locks.acquire('order:1'), locks.acquire('order:1', { provider: 'member' })];
     expect(member.asks.map(({ input }) => input.since)).toEqual([clock.now() - 10, clock.now()]);
     member.asks[0]?.grant();
@@ -108,7 +108,7 @@ describe('a provider that is built on others', () => {
     await locks.stop();
   });
 
-  it('receives the events that they emit', async () => {
+  it('receives the events of its members', async () => {
     const member = new ScriptedProvider();
     const all = new Alias('member');
     const { locks } = await startManager({ providers: { all, member }, default: 'all' });
@@ -118,7 +118,7 @@ describe('a provider that is built on others', () => {
     await locks.stop();
   });
 
-  it('starts even if a member cannot be reached: what that means is its own to judge', async () => {
+  it('starts even if a member is unreachable, because only the composite can judge what that means', async () => {
     const member = new ScriptedProvider();
     member.onConnect = unreachable;
     const { locks, names } = await startManager({ providers: { all: new Alias('member'), member }, default: 'all' });
@@ -126,14 +126,14 @@ describe('a provider that is built on others', () => {
     await locks.stop();
   });
 
-  it('fails the boot if it cannot be reached itself, and then nothing is left started', async () => {
+  it('fails the boot if it is unreachable itself, and stops all providers', async () => {
     const providers = { all: new Alias('member'), member: new ScriptedProvider() };
     providers.all.onConnect = unreachable;
     await expect(startManager({ providers, default: 'all' })).rejects.toThrow(LockUnavailableError);
     expect([providers.all.closes, providers.member.closes]).toEqual([1, 1]);
   });
 
-  it('is refused without its members', () => {
+  it('is rejected without its members', () => {
     const providers = { all: new Alias('redis', 'mysql'), redis: new ScriptedProvider() };
     expect(() => new LockManager({ providers, default: 'all' })).toThrow(LockConfigError);
     expect(() => new LockManager({ providers, default: 'all' })).toThrow(
@@ -141,7 +141,7 @@ describe('a provider that is built on others', () => {
     );
   });
 
-  it('is refused in a cycle', () => {
+  it('is rejected in a cycle', () => {
     const providers = { all: new Alias('half'), half: new Alias('all') };
     expect(() => new LockManager({ providers, default: 'all' })).toThrow(
       'Lock providers depend on each other in a cycle: all → half → all.',
@@ -149,7 +149,7 @@ describe('a provider that is built on others', () => {
   });
 });
 
-/** In memory, with other parts of the backend. */
+/** The memory provider with parts of its backend replaced. */
 function providerWith(change: (backend: LockBackend) => Partial<LockBackend>): LockProvider {
   return {
     createBackend(context: BackendContext) {
@@ -166,7 +166,7 @@ function managerOf(providers: Record<string, LockProvider>, failFast = true) {
   return { log, locks: new LockManager({ providers, default: Object.keys(providers)[0], failFast, logger }) };
 }
 
-it('the diagnostics of a server come before the first write, which may end the connection', async () => {
+it('diagnostics of a server run before the first write, which may close the connection', async () => {
   const asked: string[] = [];
   const provider = providerWith(() => ({
     register: () => Promise.resolve(void asked.push('register')),
@@ -174,12 +174,12 @@ it('the diagnostics of a server come before the first write, which may end the c
   }));
   const { locks } = managerOf({ provider });
   await locks.start();
-  await until(() => asked.length === 2, 'both were asked');
+  await until(() => asked.length === 2, 'both were called');
   expect(asked).toEqual(['diagnose', 'register']);
   await locks.stop();
 });
 
-it('a refusal fails the start also without failFast, unless another provider is built on it', async () => {
+it('a refusal fails the start even without failFast, unless another provider depends on the refused one', async () => {
   const refused = new LockConfigError('The server refuses the login.', { refused: true });
   const provider = providerWith(() => ({ connect: () => Promise.reject(refused) }));
   await expect(managerOf({ provider }, false).locks.start()).rejects.toBe(refused);

@@ -12,7 +12,7 @@ import { DenseSet } from '../../lib/core/toolkit/dense-set.js';
 const NONE = { waits: 0, waited: 0 };
 const once = (waited: number) => ({ waits: 1, waited });
 
-/** Applications that share their locks, on one clock. */
+/** Starts applications that share a store and a clock. */
 function fleet() {
   const clock = new FakeClock();
   const store = new MemoryStore();
@@ -20,8 +20,8 @@ function fleet() {
   return { clock, start };
 }
 
-describe('the profile of contention', () => {
-  it('has no row for a lock that was free, and none for a caller that does not wait', async () => {
+describe('the contention profile', () => {
+  it('has no row for a lock that was free, nor for a caller that does not wait', async () => {
     const { locks } = await startManager();
     const held = await locks.acquire('order:1');
     await expect(locks.acquire('order:1', { wait: 0 })).rejects.toThrow('busy');
@@ -30,7 +30,7 @@ describe('the profile of contention', () => {
     expect(locks.admin.contention()).toEqual([]);
   });
 
-  it('tells one long holder from a queue, in one process', async () => {
+  it('distinguishes a long holder from a queue within one process', async () => {
     const { locks, clock } = await startManager({ instance: 'shop' });
     const held = await locks.acquire('order:1');
     await clock.advance(1_000);
@@ -50,7 +50,7 @@ describe('the profile of contention', () => {
     ]);
   });
 
-  it('names the instance of another application, for callers that were granted, gave up or were refused', async () => {
+  it('names the instance of another application for callers that were granted, gave up or were refused', async () => {
     const { clock, start } = fleet();
     const [shop, billing] = [await start('shop'), await start('billing')];
     const held = await billing.locks.acquire('a');
@@ -76,7 +76,7 @@ describe('the profile of contention', () => {
     expect(billing.locks.admin.contention()).toEqual([]);
   });
 
-  it('blames nobody for a wait at the end of which another one holds', async () => {
+  it('blames no instance for a wait that ends under another holder', async () => {
     const { clock, start } = fleet();
     const [shop, billing, third] = [await start('shop'), await start('billing'), await start('third')];
     const held = await billing.locks.acquire('a');
@@ -101,7 +101,7 @@ describe('the profile of contention', () => {
     expect(locks.admin.contention()).toMatchObject([{ queue: NONE, holder: { waits: 3, waited: 60 } }]);
   });
 
-  it('does not know for whom a caller waits where several hold together, or the backend does not say', async () => {
+  it('attributes a wait to `unknown` if there are several holders, or the backend does not report the holder', async () => {
     const { locks, clock } = await startManager({ instance: 'shop' });
     const readers = [await locks.acquire('a', { mode: 'shared' }), await locks.acquire('a', { mode: 'shared' })];
     const writer = locks.acquire('a');
@@ -125,7 +125,7 @@ describe('the profile of contention', () => {
     expect(unknowing.locks.admin.contention()).toMatchObject([{ template: 'b', unknown: once(20), instances: [] }]);
   });
 
-  it('takes two looks at a holder of unknown age for one holder if both name it', async () => {
+  it('treats two observations of a holder of unknown age as one holder if both name the same instance', async () => {
     const holder = { instance: 'billing' };
     const backend = Object.assign(ScriptedProvider.obliging(), {
       heldBy: () => ({ holders: 1, since: null, seenAt: 0, ...holder }),
@@ -148,7 +148,7 @@ describe('the profile of contention', () => {
     ]);
   });
 
-  it('counts no wait for a server, and none that an outage ended', async () => {
+  it('omits a wait for the server, and a wait that ended in an outage', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     provider.onAcquire = (request, grant) => {
@@ -169,7 +169,7 @@ describe('the profile of contention', () => {
     expect(locks.admin.contention()).toEqual([]);
   });
 
-  it('counts each key of a call from when the call came to it', async () => {
+  it('measures the wait for each key of a call from when the call requested that key', async () => {
     const { locks, clock } = await startManager();
     const [first, second] = [await locks.acquire('a:1'), await locks.acquire('b:1')];
     const both = locks.acquire(['a:1', 'b:1']);
@@ -184,7 +184,7 @@ describe('the profile of contention', () => {
     ]);
   });
 
-  it('has a row for each template and provider, the longest wait first', async () => {
+  it('has a row for each template and provider, with the longest wait first', async () => {
     const { locks, clock } = await startManager({
       ...{ providers: { main: new MemoryLockProvider(), other: new MemoryLockProvider() }, default: 'main' },
     });
@@ -209,7 +209,7 @@ describe('the profile of contention', () => {
     ]);
   });
 
-  it('has at most 500 rows: what comes after the first 499 is in one', async () => {
+  it('has at most 500 rows, and merges everything after the first 499 into one', async () => {
     const { locks, clock } = await startManager({ instance: 'shop' });
     const contend = async (key: string) => {
       const held = await locks.acquire(key);
@@ -231,7 +231,7 @@ describe('the profile of contention', () => {
     });
   });
 
-  it('names at most eight instances of a template', async () => {
+  it('names at most eight instances for each template', async () => {
     const { clock, start } = fleet();
     const shop = await start('shop');
     const waitFor = async (instance: string) => {
@@ -252,7 +252,7 @@ describe('the profile of contention', () => {
     expect(named?.sort()).toEqual(['null: 2', ...others, 'web-3: 2'].sort());
   });
 
-  it('is published wait by wait to who subscribes, with the instance as the profile names it', async () => {
+  it('publishes each wait to subscribers, with the same instance name as the profile', async () => {
     const messages: unknown[] = [];
     const listen = (message: unknown) => messages.push(message);
     subscribe('nestjs-distributed-lock:contention', listen);
@@ -275,10 +275,10 @@ describe('the profile of contention', () => {
 const FEW = 1_000;
 const MANY = 8_000;
 const RUNS = 3;
-/** Other work on the machine makes any run dearer and none cheaper, so the cheapest of a few more is right in the end. */
+/** Other work on the machine only ever makes a run slower, so the fastest of a few more runs is reliable. */
 const MOST_RUNS = 30;
 
-/** Fails if the cheapest of all runs of `dear` costs `factor` times as much as the cheapest of `cheap`, or more. */
+/** Fails unless the fastest of all runs of `dear` takes less than `factor` times as long as the fastest of `cheap`. */
 async function expectCheaper(dear: () => Promise<number>, cheap: () => Promise<number>, factor: number): Promise<void> {
   const costs = { dear: Infinity, cheap: Infinity };
   for (let run = 1; run <= MOST_RUNS; run += 1) {
@@ -289,14 +289,14 @@ async function expectCheaper(dear: () => Promise<number>, cheap: () => Promise<n
   expect(costs.dear).toBeLessThan(factor * costs.cheap);
 }
 
-// A part that looks at all others for each would cost eight times as much for each of the many.
-describe('the cost of a caller does not grow with the number of those that come in the same tick', () => {
+// If any part iterated over all other callers, each of the many would cost eight times as much.
+describe('the cost of a caller does not grow with the number of callers that arrive in the same tick', () => {
   const managers: LockManager[] = [];
   afterEach(async () => {
     await Promise.all(managers.splice(0).map((manager) => manager.stop()));
   });
 
-  /** CPU time in µs of one of `count` callers that begin to wait. */
+  /** Measures the CPU time, in µs, of each of `count` callers that start to wait. */
   async function cost(count: number, keyOf: (index: number) => string): Promise<number> {
     const locks = new LockManager({ providers: { main: new MemoryLockProvider() }, shutdownGrace: 0 });
     managers.push(locks);
@@ -314,11 +314,11 @@ describe('the cost of a caller does not grow with the number of those that come 
 
   it.each([
     ['for one key', () => 'k'],
-    ['for a key each', (index: number) => `order:${index}:invoice`],
+    ['for one key each', (index: number) => `order:${index}:invoice`],
   ])(
     '%s',
     async (_, keyOf) => {
-      // The first ones are not compiled.
+      // The first runs are not yet compiled.
       for (let run = 0; run < RUNS; run += 1) await cost(FEW, keyOf);
       await expectCheaper(
         () => cost(MANY, keyOf),
@@ -331,16 +331,16 @@ describe('the cost of a caller does not grow with the number of those that come 
 });
 
 describe('the cost of a key', () => {
-  it('does not depend on the text, so callers who choose keys cannot stop the event loop', async () => {
+  it('does not depend on its text, so callers who choose keys cannot block the event loop', async () => {
     const KEYS = 4_096;
     const BITS = 16;
     const START = 'x'.repeat(400);
-    // For each hash of the form `31 * hash + character`, "Aa" and "BB" are the same.
+    // Every hash of the form `31 * hash + character` collides for "Aa" and "BB".
     const keyOf = (pair: readonly [string, string], index: number) =>
       START + Array.from({ length: BITS }, (_, bit) => pair[(index >> bit) & 1]).join('');
     const locks = new LockManager({ providers: { main: new MemoryLockProvider() } });
     await locks.start();
-    /** CPU time in µs of all, held at the same time. */
+    /** Measures the CPU time, in µs, of all keys, held at the same time. */
     const cost = async (pair: readonly [string, string]) => {
       const keys = Array.from({ length: KEYS }, (_, index) => keyOf(pair, index));
       const begun = process.cpuUsage();
@@ -361,7 +361,7 @@ describe('the cost of a key', () => {
   }, 240_000);
 });
 
-it('the answer "busy" goes over none of the many locks that the process holds', async () => {
+it('a busy `tryAcquire` does not iterate over the many locks that the process holds', async () => {
   const { locks } = await startManager();
   await locks.acquire('busy');
   for (let each = 0; each < 1_000; each += 1) await locks.acquire(`key ${each}`);
@@ -372,6 +372,6 @@ it('the answer "busy" goes over none of the many locks that the process holds', 
   expect(await locks.tryAcquire('busy')).toBeNull();
   const over = overAll.flatMap(({ mock }) => mock.contexts as unknown as readonly { readonly size: number }[]);
   for (const goesOver of overAll) goesOver.mockRestore();
-  // Those of Jest are smaller.
+  // Jest's own collections are smaller.
   expect(over.filter(({ size }) => size >= 1_000)).toEqual([]);
 });

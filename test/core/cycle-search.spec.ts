@@ -22,7 +22,7 @@ function waitOf({ id, since, wants: key, mode }: Owner): PublishedWait {
   return { id, key, mode, since, instance: 'shop', method: null };
 }
 
-/** What a look at all keys has seen. */
+/** Simulates reading the holders of every key. */
 function linksOf(owners: readonly Owner[]): (key: string) => readonly WaitLink[] {
   return (key) =>
     owners.flatMap((each) =>
@@ -39,23 +39,23 @@ function cycleOf(id: string, owners: readonly Owner[]): string | undefined {
 }
 
 describe('the search for a cycle', () => {
-  it('finds the one that the latest wait closes, from there on, and from no other wait', () => {
+  it('finds a cycle only from the latest wait, and starts the result with it', () => {
     const owners = [owner('1', 'a', 'b'), owner('2', 'b', 'c'), owner('3', 'c', 'a')];
     expect(owners.map(({ id }) => cycleOf(id, owners))).toEqual([undefined, undefined, '1 2 3']);
   });
 
-  it('takes the time of the server first, and the id for equal times', () => {
+  it('orders waits by server time, then by id', () => {
     const owners = [owner('1', 'a', 'b', { since: 7 }), owner('2', 'b', 'a', { since: 5 })];
     expect(owners.map(({ id }) => cycleOf(id, owners))).toEqual(['2 1', undefined]);
   });
 
-  it('reports nothing to a caller that waits for a cycle without being in it', () => {
+  it('reports nothing to a caller that waits for a cycle without being part of it', () => {
     const owners = [owner('1', 'a', 'b'), owner('2', 'b', 'a'), owner('9', 'z', 'a')];
     expect(cycleOf('9', owners)).toBeUndefined();
     expect(cycleOf('2', owners)).toBe('1 2');
   });
 
-  it('comes back from a branch that ends, and from one that was followed before', () => {
+  it('backtracks from a dead end and from a branch that was already visited', () => {
     const shared = (keys: string) => ({ holds: keys.split('').map((key) => [key, 'shared'] as const) });
     const owners = [
       owner('9', 'a', 'r'),
@@ -68,7 +68,7 @@ describe('the search for a cycle', () => {
     expect(cycleOf('9', owners)).toBe('5 9');
   });
 
-  it('knows that readers keep no reader out, and limited holders nobody', () => {
+  it('knows that readers do not block readers, and limited holders block no caller', () => {
     const one = owner('1', 'a', 'r', { mode: 'shared' });
     const other = (mode: Mode) => owner('2', '', 'a', { holds: [['r', mode]] });
     expect(cycleOf('2', [one, other('shared')])).toBeUndefined();
@@ -85,7 +85,7 @@ describe('the search for a cycle', () => {
     expect(cycleOf('1999', ring)?.split(' ')).toHaveLength(1_000);
   });
 
-  it('finds a cycle wherever a search over all paths finds one', () => {
+  it('finds a cycle exactly if an exhaustive search does', () => {
     const key = fc.constantFrom('a', 'b', 'c', 'd');
     const mode = fc.constantFrom<Mode>('exclusive', 'shared', 'limited');
     const owners = fc
@@ -122,7 +122,7 @@ function isVictim(start: Owner, all: readonly Owner[]): boolean {
   return leadsBack(start, [start]);
 }
 
-describe('the record of a process', () => {
+describe('the wait record of a process', () => {
   const process = 'aaaaaaaaaaaa';
   const grant = (number: number) => process + String(number).padStart(20, '0');
   const wait = (number: number, key: string, rest: Partial<PublishedWait> = {}): PublishedWait => ({
@@ -136,7 +136,7 @@ describe('the record of a process', () => {
     return writer.text(7, 'shop')!;
   }
 
-  it('is read as it was written, by the grants of the owners', () => {
+  it("reads back what was written, by the owners' grants", () => {
     const own = [wait(1, 'b'), wait(2, 'c', { mode: 'shared', method: 'A.b' }), wait(3, 'A.b')] as const;
     const record = readWaitRecord(
       process,
@@ -147,12 +147,12 @@ describe('the record of a process', () => {
     expect(waitsOf(1)).toEqual([own[0], own[2]]);
     expect(waitsOf(2)).toEqual(own);
     expect(waitsOf(3)).toEqual([]);
-    // The grant of another process that ends alike.
+    // Belongs to another process, but ends with the same characters.
     expect(record.linksOf(`b${grant(1).slice(1)}`, 'exclusive')).toEqual([]);
     expect(new WaitRecordWriter().text(7, 'shop')).toBeNull();
   });
 
-  it('writes sets of grants, keys and methods one time, and stays within 32,000 characters', () => {
+  it('writes each set of grants, key and method only once, and stays within 32,000 characters', () => {
     const grants = Array.from({ length: 100 }, (_, number) => grant(number));
     const writer = new WaitRecordWriter();
     let count = 0;
@@ -166,7 +166,7 @@ describe('the record of a process', () => {
   const record = (change: Record<number, unknown>) =>
     JSON.stringify(Object.assign([1, 7, 1_000, 'shop', ['key'], [grant(1).slice(-20)], '1,0,0,0,0,-1'], change));
 
-  it('is a record as this test writes it', () => {
+  it('accepts a record in the format of this test', () => {
     expect(readWaitRecord(process, record({}))!.linksOf(grant(1), 'exclusive')).toHaveLength(1);
   });
 
@@ -192,7 +192,7 @@ describe('the record of a process', () => {
     record({ 6: '1,0,1,0,0,-1' }),
     record({ 6: '1,0,0,0,x,-1' }),
     record({ 6: '1,0,0,0,0,5' }),
-  ])('that says %s was written by others, and is ignored', (text) => {
+  ])('ignores a record that is malformed: %s', (text) => {
     expect(readWaitRecord(process, text)).toBeUndefined();
   });
 });

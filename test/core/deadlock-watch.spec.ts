@@ -19,7 +19,7 @@ interface Application {
   readonly clock: FakeClock;
 }
 
-/** Takes the first lock, and 100 ms later waits for the second one under it. */
+/** Takes the first lock, then waits 100 ms and requests the second one within it. */
 function nest(
   { locks, clock }: Application,
   outer: LockKey,
@@ -33,7 +33,7 @@ function nest(
   return watch(locks.withLock(outer, task, { ...WAIT, ...options.outer }));
 }
 
-/** Applications that share their locks, on one clock. */
+/** Starts applications that share a store and a clock. */
 async function applications() {
   const clock = new FakeClock();
   const store = new MemoryStore();
@@ -44,7 +44,7 @@ async function applications() {
   return { clock, store, start, shop: await start('shop'), billing: await start('billing') };
 }
 
-/** Lets time pass until long after a deadlock would have been found. */
+/** Advances the clock far beyond the time needed to find a deadlock. */
 const longEnough = (clock: FakeClock) => clock.advance(10_000);
 
 type Rig = Awaited<ReturnType<typeof applications>>;
@@ -57,8 +57,8 @@ beforeEach(async () => {
   ({ clock, store, start, shop, billing } = await applications());
 });
 
-describe('callers that wait for each other', () => {
-  it('in one process: the one that came last is refused, with the cycle, and the other gets its lock', async () => {
+describe('a deadlock', () => {
+  it('within one process refuses the last caller, with the cycle, and the other caller gets its lock', async () => {
     const application = await startManager({ instance: 'shop' });
     const { locks, clock, log, events } = application;
     const plan = (method: string) => locks.plan(WAIT, { method, template: null });
@@ -92,7 +92,7 @@ describe('callers that wait for each other', () => {
     ]);
   });
 
-  it('in two applications: the log has each place once, and no form of the error that is serialized has the cycle', async () => {
+  it('of two applications is logged only once per place, and its cycle is left out of the serialized error', async () => {
     for (let round = 0; round < 2; round += 1) {
       const first = nest(shop, 'a', 'b');
       await clock.advance(10);
@@ -108,14 +108,14 @@ describe('callers that wait for each other', () => {
     expect(shop.log.filter((line) => line.includes('in a cycle: this call'))).toEqual([]);
   });
 
-  it('in three applications: exactly one is refused, within 5 s', async () => {
+  it('of three applications refuses exactly one caller within 5 s', async () => {
     const third = await start('third');
     const all = [nest(shop, 'a', 'b'), nest(billing, 'b', 'c'), nest(third, 'c', 'a')];
     await clock.advance(5_000);
     expect(all.map(({ state }) => state).sort()).toEqual(['fulfilled', 'fulfilled', 'rejected']);
   });
 
-  it('by keys of one call: a caller holds those that it has acquired so far', async () => {
+  it('includes the keys that a call with several keys has acquired so far', async () => {
     const first = nest(shop, 'b', 'a');
     await clock.advance(10);
     const second = watch(billing.locks.acquire(['a', 'b', 'c'], WAIT));
@@ -124,7 +124,7 @@ describe('callers that wait for each other', () => {
     expect([first.error, second.error].filter((error) => error instanceof LockDeadlockError)).toHaveLength(1);
   });
 
-  it('a writer and one of two readers', async () => {
+  it('arises between a writer and one of two readers', async () => {
     const free = await shop.locks.acquire('r', { mode: 'shared' });
     const reader = nest(shop, 'r', 'x', { outer: { mode: 'shared' } });
     await clock.advance(10);
@@ -135,7 +135,7 @@ describe('callers that wait for each other', () => {
     await free.release();
   });
 
-  it('with several waits under one lock, of which one waits for a limit', async () => {
+  it('is found with several waits under one lock, one of them for a limit', async () => {
     const full = await billing.locks.acquire('pool', { limit: 1 });
     const first = nest(billing, 'b', 'a');
     await clock.advance(10);
@@ -151,7 +151,7 @@ describe('callers that wait for each other', () => {
     await full.release();
   });
 
-  it('are busy for tryAcquire()', async () => {
+  it('makes tryAcquire() return null', async () => {
     const first = nest(shop, 'a', 'b');
     const tryLater = async () => (await pass(clock, 200), billing.locks.tryAcquire('a', WAIT));
     const second = watch(billing.locks.withLock('b', tryLater));
@@ -159,7 +159,7 @@ describe('callers that wait for each other', () => {
     expect([first.value, second.value]).toEqual(['done', null]);
   });
 
-  it('a nested call counts as waited for, also if it is not awaited', async () => {
+  it('is found through a nested call that is not awaited', async () => {
     const nested = deferred<Outcome<unknown>>();
     const end = deferred();
     const first = watch(
@@ -177,7 +177,7 @@ describe('callers that wait for each other', () => {
     expect(first.state).toBe('fulfilled');
   });
 
-  it('nothing is left: no timer, and no text beside a grant', async () => {
+  it('leaves behind neither timers nor texts', async () => {
     const all = [nest(shop, 'a', 'b'), nest(billing, 'b', 'a')];
     await clock.advance(1_500);
     expect(store.texts.size).toBe(2);
@@ -186,7 +186,7 @@ describe('callers that wait for each other', () => {
     expect([store.texts.size, clock.pendingTimers]).toEqual([0, 0]);
   });
 
-  it('an application that stops removes its texts', async () => {
+  it('leaves no texts of an application that stops', async () => {
     const held = await billing.locks.acquire('b');
     const waits = nest(shop, 'a', 'b');
     await clock.advance(1_500);
@@ -201,17 +201,17 @@ describe('callers that wait for each other', () => {
 });
 
 describe('no deadlock is reported', () => {
-  it('to a caller whose wait is shorter than 3 s', async () => {
+  it("if a caller's wait is shorter than 3 s", async () => {
     const short = { inner: { wait: 2_999 } };
     const all = [nest(shop, 'a', 'b', short), nest(billing, 'b', 'a', short)];
     await clock.advance(3_098);
     expect(all.map(({ state }) => state)).toEqual(['pending', 'pending']);
     await clock.advance(1);
-    // The other one has what the first one to leave has released.
+    // The first caller to leave releases its lock, which the other then gets.
     expect([all[0]?.error, all[1]?.value]).toEqual([expect.any(LockBusyError), 'done']);
   });
 
-  it('to a caller that waits for those in a cycle', async () => {
+  it('if a caller waits for a cycle without being part of it', async () => {
     const third = await start('third');
     const cycle = [nest(shop, 'a', 'b'), nest(billing, 'b', 'a')];
     await clock.advance(10);
@@ -221,18 +221,18 @@ describe('no deadlock is reported', () => {
     expect(cycle.map(({ state }) => state).sort()).toEqual(['fulfilled', 'rejected']);
   });
 
-  it('through a limit', async () => {
+  it('if a limit is involved', async () => {
     const limit = { outer: { limit: 1 } };
     const all = [nest(shop, 'pool', 'b', limit), nest(billing, 'b', 'pool', { inner: { limit: 1 } })];
     await longEnough(clock);
     expect(all.map(({ state }) => state)).toEqual(['pending', 'pending']);
-    // Nobody looks for what nobody waits for.
+    // No wait is published for a limit.
     expect(store.texts.size).toBe(0);
     await clock.advance(60_000);
     expect(all.find(({ error }) => error !== undefined)?.error).toBeInstanceOf(LockBusyError);
   });
 
-  it('for a reader behind a writer, which is kept out by the queue and by no holder', async () => {
+  it('if a reader is blocked by a queued writer rather than by a holder', async () => {
     const third = await start('third');
     const reader = nest(shop, 'r', 'x', { outer: { mode: 'shared' } });
     await clock.advance(10);
@@ -246,7 +246,7 @@ describe('no deadlock is reported', () => {
     expect([reader.value, second.value]).toEqual(['done', 'done']);
   });
 
-  it('for detached work', async () => {
+  it('if the work is detached', async () => {
     const detached = deferred<Outcome<string>>();
     const end = deferred();
     const first = watch(
@@ -264,7 +264,7 @@ describe('no deadlock is reported', () => {
     expect([second.value, (await detached.promise).value]).toEqual(['done', 'late']);
   });
 
-  it('for a caller whose lock has ended, although its grant has another holder: a local handoff', async () => {
+  it("if the caller's lock has ended and a local handoff gave its grant to another holder", async () => {
     const b = await billing.locks.acquire('b');
     let nested: Outcome<unknown> | undefined;
     const first = await shop.locks.acquire('a');
@@ -281,7 +281,7 @@ describe('no deadlock is reported', () => {
     expect(other.state).toBe('fulfilled');
   });
 
-  it('for a caller under an entry that has ended, although the first entry of its owner goes on', async () => {
+  it("if the caller's entry has ended while its owner's first entry is still open", async () => {
     const b = await billing.locks.acquire('b');
     const first = await shop.locks.acquire('a');
     const again = await shop.locks.acquire('a', { within: first });
@@ -295,14 +295,14 @@ describe('no deadlock is reported', () => {
     expect(other.state).toBe('fulfilled');
   });
 
-  it('for a call that waits for its own holder', async () => {
+  it('if a call waits for its own holder', async () => {
     const { locks, clock } = await startManager();
     const own = watch(locks.withLock('outer', () => locks.withLock('a', () => locks.acquire('a', { wait: 9_000 }))));
     await longEnough(clock);
     expect(own.error).toBeInstanceOf(LockBusyError);
   });
 
-  it('between locks of other namespaces', async () => {
+  it('if the locks are in different namespaces', async () => {
     const store = new MemoryStore();
     const clock = new FakeClock();
     const start = async (namespace: string) => ({
@@ -317,7 +317,7 @@ describe('no deadlock is reported', () => {
     for (const lock of held) await lock.release();
   });
 
-  it('below a combined provider', async () => {
+  it('if the provider is a composite', async () => {
     const clock = new FakeClock();
     const { locks } = await startManager({
       clock,
@@ -336,8 +336,8 @@ describe('no deadlock is reported', () => {
   });
 });
 
-describe('a process of which nothing is known any more', () => {
-  /** `billing` waits for what `shop` holds. The test writes for what `shop` waits. */
+describe('a process that publishes a wait', () => {
+  /** `billing` waits for a lock of `shop`. The test publishes the wait of `shop`. */
   async function start() {
     const rig = await applications();
     const { clock, store, shop, billing } = rig;
@@ -349,7 +349,7 @@ describe('a process of which nothing is known any more', () => {
       const text = JSON.stringify([1, beat, 0, 'shop', ['b'], [held.holder.slice(-20)], `${id},0,0,0,0,-1`]);
       store.texts.set(name, text, 3_000);
     };
-    /** One beat of `billing`. */
+    /** Waits for up to `most` beats of `billing`. */
     const beats = async (beat?: (number: number) => void, most = 20) => {
       for (let number = 0; number < most && second.state === 'pending'; number += 1) {
         beat?.(number);
@@ -360,23 +360,23 @@ describe('a process of which nothing is known any more', () => {
     return { ...rig, name, held, second, publish, beats };
   }
 
-  it('is in a deadlock if it lives', async () => {
+  it('is in a deadlock while it is alive', async () => {
     const { publish, beats } = await start();
     expect(await beats(publish)).toBe('rejected');
   });
 
-  it('is in none if it is frozen: its text stays as it was', async () => {
+  it('is not in a deadlock if it is frozen, so that its text stays unchanged', async () => {
     const { publish, beats } = await start();
     expect(await beats(() => publish(7))).toBe('pending');
   });
 
-  it('is in none if it has published once more: that was in flight when the cycle was seen', async () => {
+  it('is not in a deadlock if it published only once more, which may have been in flight when the cycle was seen', async () => {
     const { publish, beats } = await start();
     expect(await beats((number) => publish(number === 0 ? 7 : 8))).toBe('pending');
     expect(await beats((number) => publish(Math.min(8 + number, 9)))).toBe('pending');
   });
 
-  it('is in none if it has crashed: its text ends', async () => {
+  it('is not in a deadlock if it crashed, so that its text expires', async () => {
     const { clock, publish, beats } = await start();
     publish(7);
     expect(await beats()).toBe('pending');
@@ -384,27 +384,27 @@ describe('a process of which nothing is known any more', () => {
     expect(await beats()).toBe('pending');
   });
 
-  it('is in none if it waits again and again, each time for a short while', async () => {
+  it('is not in a deadlock if it waits repeatedly for a short time', async () => {
     const { publish, beats } = await start();
     expect(await beats((number) => publish(number, String(Math.floor(number / 3))))).toBe('pending');
   });
 
-  it('is in none if its wait has ended, and the removal of the text comes late', async () => {
+  it('is not in a deadlock if its wait ended and the removal of its text is delayed', async () => {
     const { store, name, publish, beats } = await start();
     expect(await beats((number) => publish(Math.min(number, 2)), 6)).toBe('pending');
     store.texts.delete(name);
     expect(await beats()).toBe('pending');
   });
 
-  it('is in none if others have written a text', async () => {
+  it('is not in a deadlock if its text has an unknown format', async () => {
     const { store, name, beats } = await start();
     const text = '[1,["x"]]';
     expect(await beats(() => store.texts.set(name, text, 3_000))).toBe('pending');
   });
 });
 
-describe('a backend that does not answer', () => {
-  /** A provider whose boards fail while `isDown`. */
+describe('a failing wait board', () => {
+  /** A provider whose wait boards fail while `isDown`. */
   class Failing implements LockProvider {
     isDown = false;
     readonly written: string[] = [];
@@ -429,7 +429,7 @@ describe('a backend that does not answer', () => {
     }
   }
 
-  it('costs no caller its wait, and no line in the log; then the proof begins again, under new ids', async () => {
+  it('costs no caller its wait, logs nothing, and makes the proof start over under new ids', async () => {
     const provider = new Failing(store);
     const { locks, log } = await start('failing', provider);
     const first = nest(shop, 'a', 'b');
@@ -448,9 +448,9 @@ describe('a backend that does not answer', () => {
   });
 });
 
-describe('a wait that is over', () => {
+describe('a wait that ends', () => {
   it.each([3_100, 3_200, 3_300, 3_400])(
-    'of %d ms, before another wait closes the cycle: nobody is refused',
+    'after %d ms, before another wait closes the cycle, leads to no refusal',
     async (wait) => {
       for (let offset = 600; offset <= 1_300; offset += 50) {
         const { clock, shop, billing } = await applications();
@@ -463,7 +463,7 @@ describe('a wait that is over', () => {
         const closes = async () => (await pass(clock, offset), billing.locks.withLock('a', () => 'done', WAIT));
         const second = watch(billing.locks.withLock('b', closes));
         await clock.advance(wait + 101);
-        // Sometimes it has closed the cycle early enough.
+        // The second caller may have closed the cycle early enough.
         const wasRefused = second.state === 'rejected';
         await longEnough(clock);
         expect([offset, first.state, second.state]).toEqual([
@@ -477,14 +477,14 @@ describe('a wait that is over', () => {
 });
 
 describe('an owner that waits for many keys', () => {
-  it('is found in a cycle with the last of 400, and only the callers of that key are refused', async () => {
+  it('is found in a cycle through the last of 400 keys, and only the callers of that key are refused', async () => {
     const long = { inner: { wait: 300_000 } };
     const keys = Array.from({ length: 400 }, (_, index) => `key:${index}`);
     const held = await Promise.all(keys.slice(0, -1).map((key) => billing.locks.acquire(key, { lease: '1h' })));
     const waits: Outcome<string>[] = [];
     const waitForAll = async () => {
       await pass(clock, 500);
-      // Two callers for each key.
+      // Waits twice for each key.
       const each = [...keys, ...keys].map((key) => watch(shop.locks.withLock(key, () => 'done', { wait: 300_000 })));
       waits.push(...each);
       await pass(clock, 60_000);
@@ -502,10 +502,10 @@ describe('an owner that waits for many keys', () => {
   });
 });
 
-describe('two cycles that one refusal ends', () => {
-  it('lose one caller, also where one look has found both', async () => {
+describe('two cycles that one refusal breaks', () => {
+  it('cost only one caller, even if one check found both', async () => {
     const other = await shop.locks.acquire('other', { lease: '1h' });
-    // The first wait of its process, so that those behind it are published together.
+    // The first wait of its process, so that the later ones are published together.
     const early = nest(billing, 'early', 'other', { inner: { wait: 300_000 } });
     const inBoth = async () => {
       await pass(clock, 150);
@@ -526,8 +526,8 @@ describe('two cycles that one refusal ends', () => {
   });
 });
 
-describe('a board', () => {
-  /** An application whose board does this instead of its own. */
+describe('the wait board', () => {
+  /** A provider with parts of its wait board replaced. */
   const onBoard = (store: MemoryStore, change: (waits: WaitBoard) => Partial<WaitBoard>): LockProvider => ({
     createBackend(context: BackendContext): LockBackend {
       const backend = new MemoryLockProvider({ store }).createBackend(context);
@@ -542,7 +542,7 @@ describe('a board', () => {
     },
   });
 
-  it('whose server counts fractions of a ms: a cycle is found', async () => {
+  it('finds a cycle if the server counts fractions of a ms', async () => {
     const precise = onBoard(store, ({ serverTime }) => ({ serverTime: async () => (await serverTime()) + 0.25 }));
     const shop = { ...(await start('shop', precise)), clock };
     const both = [nest(shop, 'a', 'b'), nest(shop, 'b', 'a')];
@@ -550,7 +550,7 @@ describe('a board', () => {
     expect(both.map(({ state }) => state).sort()).toEqual(['fulfilled', 'rejected']);
   });
 
-  it.each([100, 200, 700])('that is %d ms away: a cycle of three is found', async (delay) => {
+  it.each([100, 200, 700])('finds a cycle of three with %d ms of latency', async (delay) => {
     const far = onBoard(store, ({ holders }) => ({
       holders: async (key, most) => (await pass(clock, delay), holders(key, most)),
     }));
@@ -561,8 +561,8 @@ describe('a board', () => {
     expect(all.map(({ state }) => state).sort()).toEqual(['fulfilled', 'fulfilled', 'rejected']);
   });
 
-  it('whose answer comes when the victim has just lost the lock that closed the cycle: it is not refused', async () => {
-    // In which look it loses the lock, until it is refused before that.
+  it('does not refuse a victim that has just lost the lock that closed the cycle', async () => {
+    // Counts up the check during which the victim loses its lock, until it is refused earlier.
     for (let losesIn = 1, isLost = true; isLost; losesIn += 1) {
       const { clock, store, shop, start } = await applications();
       let looks = 0;
@@ -592,7 +592,7 @@ describe('a board', () => {
     }
   });
 
-  it('with many waits beside one grant: the one that closes a cycle is seen', async () => {
+  it('finds a cycle through one of many waits under the same grant', async () => {
     const others = await shop.locks.acquire('others', { lease: '10h' });
     const first = nest(shop, 'b', 'a');
     await clock.advance(10);
@@ -609,7 +609,7 @@ describe('a board', () => {
   });
 });
 
-it('a wait that a listener ends as soon as it has begun is published by nobody', async () => {
+it('a wait that a listener ends immediately is never published', async () => {
   const published: (string | null)[] = [];
   const waits: WaitBoard = {
     serverTime: () => Promise.resolve(1_000),

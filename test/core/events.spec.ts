@@ -9,7 +9,7 @@ import type { LockOptions } from '../../lib/api/lock-options.js';
 const OF_A = { key: 'a', provider: 'main', mode: 'exclusive', method: null, template: null };
 
 describe('events', () => {
-  it('tell the life of a lock, each once, with the times and the token', async () => {
+  it('report each step in the life of a lock exactly once, with durations and the fencing token', async () => {
     const { locks, clock, events } = await startManager();
     const first = await locks.acquire('a', { lease: 3_000 });
     const second = watch(locks.acquire('a'));
@@ -27,7 +27,7 @@ describe('events', () => {
     ]);
   });
 
-  it('have times in whole ms, as has the error of a busy lock', async () => {
+  it('have durations in whole ms, as does LockBusyError', async () => {
     const { locks, clock, events } = await startManager();
     await clock.advance(0.3);
     const first = await locks.acquire('a', { lease: 3_000 });
@@ -46,7 +46,7 @@ describe('events', () => {
     expect(times.filter((time) => !Number.isInteger(time))).toEqual([]);
   });
 
-  it('report busy and lost locks, and releases that are pending', async () => {
+  it('report busy and lost locks, and pending releases', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock, events } = await startManager({ provider });
     provider.onAcquire = ({ key }, grant) => (key === 'busy' ? 'busy' : grant());
@@ -93,7 +93,7 @@ describe('events', () => {
     expect(events).toEqual([]);
   });
 
-  it('say once that a backend is not responding, until it has answered again, which the log says too', async () => {
+  it('report an outage only once until the backend responds again, as does the log', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, names, log } = await startManager({ provider });
     const down = () => {
@@ -114,7 +114,7 @@ describe('events', () => {
     expect(log).toEqual([silent, back, silent, back, silent]);
   });
 
-  it('the log says no more than three outages a minute, and one that lasts it says later', async () => {
+  it('outages are logged at most three times a minute, and a lasting one is logged afterward', async () => {
     const provider = ScriptedProvider.obliging();
     const { log, clock, names } = await startManager({ provider });
     const down = () => {
@@ -139,13 +139,13 @@ describe('events', () => {
     expect(log).toHaveLength(8);
   });
 
-  it('are not told again of a nested entry', async () => {
+  it('are not repeated for a nested entry', async () => {
     const { locks, names } = await startManager();
     await locks.withLock('a', (within) => locks.withLock('a', () => undefined, { within }));
     expect(names()).toEqual(['acquired', 'released']);
   });
 
-  it('never carry a holder id, nor do messages and the log', async () => {
+  it('never contain a holder id, nor do messages and the log', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock, events, log } = await startManager({ provider });
     const secrets: string[] = [];
@@ -173,7 +173,7 @@ describe('events', () => {
     for (const secret of secrets) expect(said).not.toContain(secret);
   });
 
-  it('survive their listeners, sync and async, and log them', async () => {
+  it('tolerate failures of sync and async listeners, and log them', async () => {
     const { locks, clock, log } = await startManager();
     const unhandled: unknown[] = [];
     const note = (reason: unknown) => unhandled.push(reason);
@@ -201,8 +201,8 @@ describe('events', () => {
 
 const EVENT = { key: 'a', provider: 'main', mode: 'exclusive', method: null, template: null } as const;
 
-describe('the publisher of events', () => {
-  it('builds no event that nobody listens to', () => {
+describe('the event publisher', () => {
+  it('builds no event without listeners', () => {
     const publisher = new LockEventPublisher(() => undefined);
     let built = 0;
     const describe = () => {
@@ -222,7 +222,7 @@ describe('the publisher of events', () => {
     expect(built).toBe(1);
   });
 
-  it('calls each listener, once where once was asked for', () => {
+  it('calls an `on` listener every time and a `once` listener only once', () => {
     const publisher = new LockEventPublisher(() => undefined);
     const calls: string[] = [];
     publisher
@@ -237,7 +237,7 @@ const HOLD = 'tracing:nestjs-distributed-lock:hold:start';
 const LEASE = 10_000;
 const VALIDITY = LEASE - (LEASE * 0.01 + 2);
 
-/** A manager over a provider that grants what is asked for until `silent()` is called. */
+/** Starts a manager whose provider grants every request until `silent()` is called. */
 async function started(fair = true) {
   const provider = ScriptedProvider.obliging({ fair });
   const silent = () => {
@@ -246,14 +246,14 @@ async function started(fair = true) {
   return { ...(await startManager({ provider })), provider, silent };
 }
 
-describe('what a listener does in the middle of a call', () => {
+describe('a listener that acts in the middle of a call', () => {
   it('leaves the caller in a queue that a stop knows of', async () => {
     const { locks, clock, silent } = await started();
     const [lapsing, other] = [await locks.acquire('a', { lease: LEASE }), await locks.acquire('b')];
     lapsing.signal.addEventListener('abort', () => void other.release());
     clock.block(VALIDITY);
     silent();
-    // Finds the loss. The listener releases the other lock, so that two queues become empty in this call.
+    // Detects the loss. The listener releases the other lock, so this call leaves two queues empty.
     const waiting = watch(locks.acquire('a', { wait: Infinity }));
     expect(locks.admin.waiting().map(({ key }) => key)).toEqual(['a']);
     const stopped = locks.stop();
@@ -262,12 +262,12 @@ describe('what a listener does in the middle of a call', () => {
     expect(waiting.error).toBeInstanceOf(LockUnavailableError);
   });
 
-  it('that a trace calls leaves the caller in such a queue, too', async () => {
+  it('leaves the caller in such a queue even on a tracing channel', async () => {
     const { locks, silent } = await started();
     const other = await locks.acquire('b');
     await (await locks.acquire('a')).release();
     silent();
-    // Two queues become empty, so that the first is removed, after the call has begun and before it waits.
+    // Two queues become empty after the call has started and before it waits, so that the first queue is removed.
     const onStart = () => void other.release();
     subscribe('tracing:nestjs-distributed-lock:acquire:start', onStart);
     watch(locks.acquire('a', { wait: Infinity }));
@@ -275,7 +275,7 @@ describe('what a listener does in the middle of a call', () => {
     expect(locks.admin.waiting().map(({ key }) => key)).toEqual(['a']);
   });
 
-  it('leaves no timer of a caller that it sends away', async () => {
+  it('leaves no timer of a caller that it aborts', async () => {
     const { locks, clock, silent } = await started();
     silent();
     const controller = new AbortController();
@@ -286,13 +286,13 @@ describe('what a listener does in the middle of a call', () => {
     expect((sent.error as Error).message).toBe('not wanted');
     const { pendingTimers } = clock;
     await clock.advance(61_500);
-    // Nothing of the wait of a day is left beside those of the first caller.
+    // The timers of the one-day wait are gone, and those of the first caller remain.
     expect(clock.pendingTimers).toBeLessThan(pendingTimers);
     await clock.advance(120_000);
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('takes a caller out whose signal it aborts before that is in the queue', async () => {
+  it('removes a caller whose signal it aborts before the caller is queued', async () => {
     const { locks, clock, silent } = await started();
     const controller = new AbortController();
     const lapsing = await locks.acquire('a', { lease: LEASE });
@@ -305,7 +305,7 @@ describe('what a listener does in the middle of a call', () => {
     expect(locks.admin.waiting()).toEqual([]);
   });
 
-  it('lets no more readers in by a lock that it takes away from the first', async () => {
+  it('keeps further readers out if it revokes the lock of the first', async () => {
     const { locks, clock, provider, silent } = await started();
     silent();
     locks.events.once('acquired', () => provider.revoke(provider.asks[0]?.input.id ?? ''));
@@ -322,7 +322,7 @@ describe('what a listener does in the middle of a call', () => {
     expect(held).toEqual([true]);
   });
 
-  it('sends no request again whose last caller it takes out when that request has failed', async () => {
+  it('prevents the retry of a failed request if it aborts the last caller', async () => {
     const { locks, clock, provider, silent } = await started();
     const controller = new AbortController();
     locks.events.on('unavailable', () => controller.abort(new Error('not during an outage')));
@@ -338,10 +338,10 @@ describe('what a listener does in the middle of a call', () => {
   });
 });
 
-describe('a lock that is entered again while the outer one ends', () => {
+describe('a reentrant acquire while the outer lock is being released', () => {
   const options: LockOptions = { maxHold: 5_000 };
 
-  it('keeps the end that the outer one has set, and its trace', async () => {
+  it("keeps the outer lock's maxHold and trace", async () => {
     const { locks, clock } = await started();
     let traces = 0;
     const count = () => {
@@ -364,8 +364,8 @@ describe('a lock that is entered again while the outer one ends', () => {
   });
 });
 
-describe('a process that is alone at a backend that is polled', () => {
-  it('does not pause for others after minutes without a caller behind its lock', async () => {
+describe('a process without competitors on a polled backend', () => {
+  it('does not pause for others after minutes without a queue', async () => {
     const { locks, clock, provider } = await started(false);
     for (let minute = 0; minute < 3; minute += 1) {
       await (await locks.acquire('a')).release();
@@ -380,7 +380,7 @@ describe('a process that is alone at a backend that is polled', () => {
   });
 });
 
-it('a logger that throws keeps no lock from being renewed', async () => {
+it('a logger that throws does not stop renewals', async () => {
   const provider = ScriptedProvider.obliging();
   const fail = () => {
     throw new Error('the logger');

@@ -11,7 +11,7 @@ async function running(onLost: LossPolicy) {
 }
 
 describe('withLock', () => {
-  it('passes on what the task returns, throws or rejects with, and releases', async () => {
+  it("passes on the task's result, exception or rejection, and releases", async () => {
     const { locks } = await startManager();
     const error = new Error('mine');
     expect(await locks.withLock('a', () => 1)).toBe(1);
@@ -25,14 +25,17 @@ describe('withLock', () => {
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it.each<LossPolicy>(['throw', 'ignore'])('passes on the same under %s, where nothing is lost', async (onLost) => {
-    const { locks } = await startManager();
-    expect(await locks.withLock('a', () => 1, { onLost })).toBe(1);
-    await expect(locks.withLock('a', () => Promise.reject(new Error('mine')), { onLost })).rejects.toThrow('mine');
-    expect(locks.admin.held()).toEqual([]);
-  });
+  it.each<LossPolicy>(['throw', 'ignore'])(
+    'passes on the outcome of the task with onLost "%s" if the lock was not lost',
+    async (onLost) => {
+      const { locks } = await startManager();
+      expect(await locks.withLock('a', () => 1, { onLost })).toBe(1);
+      await expect(locks.withLock('a', () => Promise.reject(new Error('mine')), { onLost })).rejects.toThrow('mine');
+      expect(locks.admin.held()).toEqual([]);
+    },
+  );
 
-  it('tells the backend whether the task failed', async () => {
+  it('reports to the backend whether the task failed', async () => {
     const provider = ScriptedProvider.obliging();
     const failed: boolean[] = [];
     provider.onRelease = (_, options) => {
@@ -46,7 +49,7 @@ describe('withLock', () => {
   });
 
   it.each(['throw', 'reject', 'unknown'] as const)(
-    "keeps the task's value and error when the release fails (%s)",
+    "keeps the task's value and error if the release fails (%s)",
     async (how) => {
       const provider = ScriptedProvider.obliging();
       provider.onRelease = () => {
@@ -59,7 +62,7 @@ describe('withLock', () => {
     },
   );
 
-  it('throws the loss after the task has ended, with what came of it', async () => {
+  it("throws the loss after the task ends, with the task's outcome", async () => {
     const { task, result, lose, clock } = await running('throw');
     await lose();
     await clock.advance(0);
@@ -82,7 +85,7 @@ describe('withLock', () => {
     expect(result.error).toMatchObject({ outcome: { status: 'rejected', reason } });
   });
 
-  it('throws a loss that only the release has found', async () => {
+  it('throws a loss that only the release detected', async () => {
     const provider = ScriptedProvider.obliging();
     provider.onRelease = () => Promise.resolve('lost');
     const { locks } = await startManager({ provider });
@@ -92,7 +95,7 @@ describe('withLock', () => {
     });
   });
 
-  it('ignores the loss where that is wished', async () => {
+  it('ignores the loss with onLost "ignore"', async () => {
     const { task, result, lose, clock } = await running('ignore');
     await lose();
     task.resolve('value');
@@ -100,7 +103,7 @@ describe('withLock', () => {
     expect(result.value).toBe('value');
   });
 
-  it('gives the lock in its own context to the task', async () => {
+  it('passes the lock to the task and makes it current', async () => {
     const { locks } = await startManager();
     await locks.withLock('a', async (lock) => {
       await Promise.resolve();
@@ -109,7 +112,7 @@ describe('withLock', () => {
     });
   });
 
-  it('does not run the task when it cannot have the lock', async () => {
+  it('does not run the task without the lock', async () => {
     const { locks } = await startManager();
     await locks.acquire('a');
     let ran = false;
@@ -120,7 +123,7 @@ describe('withLock', () => {
   });
 });
 
-it('a task does not start under a lock that was lost since its grant', async () => {
+it('a task does not start under a lock that was lost after its grant', async () => {
   for (let turns = 0; turns < 12; turns += 1) {
     const { locks, clock } = await startManager();
     let started: boolean | undefined;

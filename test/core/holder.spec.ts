@@ -8,7 +8,7 @@ import type { SeenHolder } from '../../lib/providers/shared/seen-holders.js';
 import { SeenHolders } from '../../lib/providers/shared/seen-holders.js';
 import { requestFor } from '../direct-backend.js';
 
-/** Three applications that share their locks, on one clock. */
+/** Starts three applications that share a store and a clock. */
 async function applications() {
   const clock = new FakeClock();
   const store = new MemoryStore();
@@ -18,12 +18,12 @@ async function applications() {
 
 async function busy(refused: Promise<unknown>): Promise<LockBusyError> {
   const error: unknown = await refused.catch((reason: unknown) => reason);
-  if (!(error instanceof LockBusyError)) throw new Error(`Expected a busy lock, and got ${String(error)}`);
+  if (!(error instanceof LockBusyError)) throw new Error(`Expected a busy lock, but got ${String(error)}`);
   return error;
 }
 
 describe('the holder of a busy lock', () => {
-  it('of another application is in the error and in the event: instance and since', async () => {
+  it('is in the error and the event with its instance and start if another application holds the lock', async () => {
     const { clock, shop, billing } = await applications();
     const since = new Date(clock.wallTime());
     await shop.locks.acquire('order:42');
@@ -39,7 +39,7 @@ describe('the holder of a busy lock', () => {
     expect(billing.events.at(-1)).toMatchObject({ name: 'busy', event: { key: 'order:42', waited: 2_000, heldBy } });
   });
 
-  it('of the same process has its method as well', async () => {
+  it('includes the method if the same process holds the lock', async () => {
     const { locks, clock } = await startManager({ instance: 'shop' });
     const since = new Date(clock.wallTime());
     await locks.acquirePlanned(locks.plan({}, { method: 'OrderService.pay', template: null }), 'a');
@@ -51,7 +51,7 @@ describe('the holder of a busy lock', () => {
     );
   });
 
-  it('that came after the caller is not blamed for the whole wait', async () => {
+  it('is not blamed for the whole wait if it came after the caller', async () => {
     const { clock, shop, billing } = await applications();
     const first = await shop.locks.acquire('a');
     const second = shop.locks.acquire('a', { mode: 'exclusive' });
@@ -71,7 +71,7 @@ describe('the holder of a busy lock', () => {
   it.each([
     ['shared', { mode: 'shared' } as const, { wait: 0 }],
     ['limited', { limit: 2 } as const, { limit: 2, wait: 0 }],
-  ])('is a number of holders where it is %s', async (_, terms, refused) => {
+  ])('is a number of holders for a %s lock', async (_, terms, refused) => {
     const { shop, billing, third } = await applications();
     await shop.locks.acquire('a', terms);
     await billing.locks.acquire('a', terms);
@@ -81,18 +81,13 @@ describe('the holder of a busy lock', () => {
   });
 
   it.each([
-    ['that was seen long before', 800, 1_000, 'instance "shop" held it 1 s ago'],
-    ['that was seen just now', 800, 1_950, 'instance "shop" has held it for 1 s'],
-    [
-      'that was seen when it had held for longer than since then',
-      -9_000,
-      1_000,
-      'instance "shop" has held it for 11 s',
-    ],
-    ['of unknown age that was seen before', null, 1_000, 'instance "shop" held it 1 s ago'],
-    ['of unknown age that was seen just now', null, 1_950, 'instance "shop" has it'],
-    ['that came meanwhile', 1_200, 1_300, 'it changed hands; instance "shop" has now held it for 100 ms'],
-  ])('%s is named as the backend saw it', async (_, since, seenAt, words) => {
+    ['seen long before', 800, 1_000, 'instance "shop" held it 1 s ago'],
+    ['seen just now', 800, 1_950, 'instance "shop" has held it for 1 s'],
+    ['seen when it had already held for longer than since then', -9_000, 1_000, 'instance "shop" has held it for 11 s'],
+    ['of unknown age, seen before', null, 1_000, 'instance "shop" held it 1 s ago'],
+    ['of unknown age, seen just now', null, 1_950, 'instance "shop" has it'],
+    ['that arrived meanwhile', 1_200, 1_300, 'it changed hands; instance "shop" has now held it for 100 ms'],
+  ])('is reported as last observed: a holder %s', async (_, since, seenAt, words) => {
     const provider = ScriptedProvider.obliging();
     provider.onAcquire = (request) => {
       request.waits();
@@ -122,12 +117,12 @@ describe('the holder of a busy lock', () => {
     }
   });
 
-  describe('of a backend whose answers throw', () => {
+  describe('of a backend whose methods throw', () => {
     const broken = (): never => {
       throw new TypeError('a bug of the backend');
     };
 
-    it('is not known, and the lock is granted all the same', async () => {
+    it('is unknown, and the lock is granted nevertheless', async () => {
       const provider = Object.assign(ScriptedProvider.obliging(), { heldBy: broken, unansweredFor: broken });
       const { locks, events } = await startManager({ provider });
       provider.onAcquire = undefined;
@@ -141,7 +136,7 @@ describe('the holder of a busy lock', () => {
       expect(await lock.release()).toBe('released');
     });
 
-    it('is not told as busy to a caller whose wait is over', async () => {
+    it('does not turn an outage into a busy lock for a caller whose wait is over', async () => {
       const provider = Object.assign(ScriptedProvider.obliging(), { unansweredFor: broken });
       provider.onAcquire = (request) => {
         request.waits();
@@ -154,7 +149,7 @@ describe('the holder of a busy lock', () => {
     });
   });
 
-  it('is in no form of the error that is serialized', async () => {
+  it('is left out of the serialized error', async () => {
     const { shop, billing } = await applications();
     await shop.locks.acquire('a');
     const error = await busy(billing.locks.acquire('a', { wait: 0 }));
@@ -173,8 +168,8 @@ const by = (instance: string | null, rest: Partial<SeenHolder> = {}): SeenHolder
 });
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 
-describe('the holders that a backend has seen', () => {
-  it('are those of the last answer, counted from when that was asked', () => {
+describe('SeenHolders', () => {
+  it('returns the last observed holders, with their age as of that request', () => {
     const holders = new SeenHolders(OWN, (id) => Promise.resolve(id));
     const request = requestFor('a', 'f'.repeat(32));
     expect(holders.heldBy(request)).toBeNull();
@@ -186,7 +181,7 @@ describe('the holders that a backend has seen', () => {
     expect(holders.heldBy(request)).toBeNull();
   });
 
-  it('have their digits until the name is read, which is read once and where the holder says', async () => {
+  it("shows the holder's id until the name is read, which happens only once and at the location that the holder gives", async () => {
     const answer = deferred<string>();
     const reads: unknown[] = [];
     const holders = new SeenHolders(OWN, (...read) => {
@@ -203,7 +198,7 @@ describe('the holders that a backend has seen', () => {
     expect(reads).toEqual([[idOf(7), '/locks/a/7']]);
   });
 
-  it('are named by the next answer when a read of the name has failed', async () => {
+  it('reads the name again on the next observation if a read failed', async () => {
     const answers = [Promise.reject(new Error('down')), Promise.resolve('billing:2')];
     const holders = new SeenHolders(OWN, () => answers.shift() ?? Promise.reject(new Error('read again')));
     const request = requestFor('a', 'f'.repeat(32));
@@ -215,7 +210,7 @@ describe('the holders that a backend has seen', () => {
     expect(holders.heldBy(request)?.instance).toBe('billing:2');
   });
 
-  it('keep a thousand names, and forget the oldest', async () => {
+  it('caches a thousand names, and evicts the oldest', async () => {
     const reads: string[] = [];
     const holders = new SeenHolders(OWN, (id) => {
       reads.push(id);

@@ -15,8 +15,8 @@ import { FakeClock } from '../../lib/testing/fake-clock.js';
 
 const ROUNDS = exploration(2_000, 20_000);
 
-describe.each(BACKENDS)('nothing is left (%s backend)', (_, provide) => {
-  it(`after ${ROUNDS} acquires and releases`, async () => {
+describe.each(BACKENDS)('cleanup (%s backend)', (_, provide) => {
+  it(`leaves nothing behind after ${ROUNDS} acquires and releases`, async () => {
     const table = new MemoryStore();
     const { locks, clock } = await startManager({ provider: provide(table) });
     for (let round = 0; round < ROUNDS; round += 1) {
@@ -25,7 +25,7 @@ describe.each(BACKENDS)('nothing is left (%s backend)', (_, provide) => {
     expect([clock.pendingTimers, table.size, locks.admin.held(), locks.admin.waiting()]).toEqual([0, 0, [], []]);
   });
 
-  it(`after ${ROUNDS} waits that were cancelled`, async () => {
+  it(`leaves nothing behind after ${ROUNDS} aborted waits`, async () => {
     const table = new MemoryStore();
     const { locks, clock } = await startManager({ provider: provide(table) });
     const listeners = new Set<unknown>();
@@ -47,7 +47,7 @@ describe.each(BACKENDS)('nothing is left (%s backend)', (_, provide) => {
   });
 });
 
-it('leaves no listener on a signal that did not abort', async () => {
+it('a signal that did not abort keeps no listener', async () => {
   const { locks } = await startManager();
   const { signal } = new AbortController();
   const listeners = new Set<unknown>();
@@ -58,7 +58,7 @@ it('leaves no listener on a signal that did not abort', async () => {
   expect(listeners.size).toBe(0);
 });
 
-it('puts one listener on a signal that many waiters share', async () => {
+it('many waiters that share a signal add one listener', async () => {
   const { locks, clock } = await startManager();
   const lock = await locks.acquire('a');
   const controller = new AbortController();
@@ -76,7 +76,7 @@ it('puts one listener on a signal that many waiters share', async () => {
   expect(clock.pendingTimers).toBe(0);
 });
 
-it('leaves one timer for a backend that is down for long, and nothing when it is back', async () => {
+it('a long outage leaves only one timer, and none after the backend recovers', async () => {
   const provider = new ScriptedProvider();
   provider.onAcquire = () => Promise.reject(new Error('down'));
   provider.onRelease = () => Promise.reject(new Error('down'));
@@ -84,7 +84,7 @@ it('leaves one timer for a backend that is down for long, and nothing when it is
   const waiting = [1, 2, 3].map((each) => locks.acquire('a', { wait: each * 1_000 }).catch((error: unknown) => error));
   await clock.advance(40_000);
   await Promise.all(waiting);
-  // What may have reached it is released when it is back.
+  // Requests that may have reached the backend are released once it is back.
   expect([clock.pendingTimers, locks.admin.waiting()]).toEqual([1, []]);
   provider.onRelease = () => 'lost';
   provider.context.emit({ type: 'recovered' });
@@ -92,7 +92,7 @@ it('leaves one timer for a backend that is down for long, and nothing when it is
   expect(clock.pendingTimers).toBe(0);
 });
 
-it('leaves no timer and no handle of this process', async () => {
+it('a manager leaves neither timers nor handles in the process', async () => {
   const before = process.getActiveResourcesInfo();
   const locks = new LockManager({ providers: { main: new MemoryLockProvider() } });
   await locks.start();
@@ -109,7 +109,7 @@ it('leaves no timer and no handle of this process', async () => {
   expect(process.getActiveResourcesInfo()).toEqual(before);
 });
 
-/** Keeps in `listeners` those that are on the signal now. */
+/** Tracks the signal's current listeners in `listeners`. */
 function countListeners(signal: AbortSignal, listeners: Set<unknown>): void {
   const { addEventListener, removeEventListener } = signal;
   signal.addEventListener = (...args: Parameters<typeof addEventListener>) => {
@@ -124,8 +124,8 @@ function countListeners(signal: AbortSignal, listeners: Set<unknown>): void {
 
 const run = promisify(execFile);
 
-// Whether a process ends is seen in a process alone.
-describe('a process that has nothing else to do', () => {
+// Only a separate process shows whether a process exits.
+describe('a process without other work', () => {
   let library: CompiledLibrary;
   beforeAll(async () => {
     library = await compileLibrary();
@@ -144,12 +144,12 @@ describe('a process that has nothing else to do', () => {
     return run(process.execPath, ['--input-type=module', '--eval', source]);
   };
 
-  it('ends while it holds a lock in memory, which ends with it: no timer of ours keeps it alive', async () => {
+  it('exits while it holds a lock in memory, because no timer of the library keeps it alive', async () => {
     const { stdout } = await program(`await locks.acquire('a'); console.log('held');`);
     expect(stdout).toBe('held\n');
   });
 
-  it('does not end while a caller waits for a lock', async () => {
+  it('does not exit while a caller waits for a lock', async () => {
     const { stdout } = await program(`
       await locks.acquire('a');
       const error = await locks.acquire('a', { wait: '100ms' }).catch((reason) => reason);
@@ -157,7 +157,7 @@ describe('a process that has nothing else to do', () => {
     expect(stdout).toBe('LOCK_BUSY\n');
   });
 
-  it('does not end before the hold ends that a caller without a deadline waits for', async () => {
+  it('does not exit while a caller without a deadline waits for a hold with maxHold', async () => {
     const { stdout } = await program(`
       await locks.acquire('a', { maxHold: 200 });
       await locks.acquire('a', { wait: Infinity });
@@ -165,7 +165,7 @@ describe('a process that has nothing else to do', () => {
     expect(stdout).toBe('granted\n');
   });
 
-  it('does not end while a caller waits for a backend that does not answer', async () => {
+  it('does not exit while a caller waits for a backend that does not respond', async () => {
     const { stdout } = await program(`
       class Down extends MemoryLockProvider {
         createBackend(context) {
@@ -180,7 +180,7 @@ describe('a process that has nothing else to do', () => {
     expect(stdout).toBe('LOCK_UNAVAILABLE\n');
   });
 
-  it('does not end while it holds a lock of a server, which may be away, before that is released or lost', async () => {
+  it('does not exit before a lock on a possibly unreachable server is released or lost', async () => {
     const { stdout } = await program(`
       class Away extends MemoryLockProvider {
         createBackend(context) {
@@ -195,7 +195,7 @@ describe('a process that has nothing else to do', () => {
     expect(stdout).toBe('expired\n');
   });
 
-  it('does not end in the middle of a stop', async () => {
+  it('does not exit in the middle of a stop', async () => {
     const { stdout } = await program(`await locks.acquire('a'); await locks.stop(); console.log('stopped');`);
     expect(stdout).toBe('stopped\n');
   });
@@ -207,11 +207,11 @@ const HOUR = 60 * MINUTE;
 
 const PROCESSES = 64;
 const LENGTH = exploration(HOUR / 12, 24 * HOUR);
-/** Looks at the heap, all equally far from each other. The first third of the time is that of the compiler. */
+/** Heap measurements at equal intervals. The first third is skewed by the JIT compiler. */
 const LOOKS = 12;
 const LIMIT = 8;
 
-/** Processes that all want one key, one limit and one job, and new keys, as long as the clock of their server goes on. */
+/** Processes that compete for one key, one limit and one job, and also lock new keys, until the time is over. */
 class Day {
   readonly clock = new FakeClock();
   readonly wrong: string[] = [];
@@ -240,7 +240,7 @@ class Day {
     }
   }
 
-  /** Answers what is left when all have stopped. */
+  /** Stops all processes and returns what is left. */
   async stop(): Promise<{ timers: number; locks: number; waiting: number }> {
     this.#isOver = true;
     await this.clock.advance(2 * MINUTE);
@@ -262,7 +262,9 @@ class Day {
     });
   }
 
-  /** Each task counts what it sees, so that two holders, or a token that is not larger, are seen at once. */
+  /**
+   * Each task checks what it sees, so that a second holder or a token that does not increase is detected immediately.
+   */
   #hotKey(locks: LockManager): Promise<void> {
     return this.#again(20 * SECOND, async () => {
       await locks.withLock('hot', (lock) => this.#inside(lock.fencingToken!), { wait: '1m' });
@@ -274,7 +276,7 @@ class Day {
     if (token <= this.#lastToken) this.wrong.push(`token ${token} after ${this.#lastToken}`);
     this.#lastToken = token;
     this.#inHot += 1;
-    if (this.#inHot > 1) this.wrong.push(`${this.#inHot} in the hot key`);
+    if (this.#inHot > 1) this.wrong.push(`${this.#inHot} tasks inside the hot key`);
     await this.#sleep(this.#random.fraction() * 100);
     this.#inHot -= 1;
   }
@@ -293,7 +295,7 @@ class Day {
     this.#inLimit -= 1;
   }
 
-  /** Every process fires for each tick, as with a scheduler. */
+  /** Every process fires on each tick, as with a scheduler. */
   async #job(locks: LockManager): Promise<void> {
     while (!this.#isOver) {
       const tick = (Math.floor(this.clock.wallTime() / MINUTE) + 1) * MINUTE;
@@ -306,7 +308,7 @@ class Day {
     }
   }
 
-  /** A key that nobody uses again. */
+  /** Locks a key that is never used again. */
   #keys(locks: LockManager): Promise<void> {
     return this.#again(MINUTE, async () => {
       await locks.withLock(`order:${(this.fresh += 1)}`, () => this.#sleep(SECOND), { lease: '2s' });
@@ -333,7 +335,7 @@ function heapUsed(): number {
 }
 
 it(
-  `${LENGTH / HOUR} hours of ${PROCESSES} processes with a hot key, a limit, a job and new keys: nobody is let in wrongly, no memory grows, nothing is left`,
+  `${LENGTH / HOUR} hours of ${PROCESSES} processes with a hot key, a limit, a job and new keys: exclusion holds, memory does not grow, nothing is left`,
   async () => {
     const day = new Day();
     await day.run();
@@ -342,14 +344,14 @@ it(
     expect(left).toEqual({ timers: 0, locks: 0, waiting: 0 });
     expect([...day.ticks.values()].every((runs) => runs === 1)).toBe(true);
     expect(day.ticks.size).toBeGreaterThanOrEqual(LENGTH / MINUTE - 1);
-    // Each process comes to the hot key every 20 s on average, the limit every 30 s, a new key every minute.
+    // Each process locks the hot key every 20 s on average, the limit every 30 s, and a new key every minute.
     expect(day.hot).toBeGreaterThan((0.5 * PROCESSES * LENGTH) / (20 * SECOND));
     expect(day.limited).toBeGreaterThan((0.5 * PROCESSES * LENGTH) / (30 * SECOND));
     expect(day.fresh).toBeGreaterThan((0.5 * PROCESSES * LENGTH) / MINUTE);
     const third = LOOKS / 3;
     const mean = (values: readonly number[]) => values.reduce((sum, each) => sum + each) / values.length;
     const [early, late] = [mean(day.heap.slice(third, 2 * third)), mean(day.heap.slice(-third))];
-    // A record of 10 bytes for each lock would be 4 MiB in a day.
+    // A leak of 10 bytes for each lock would add up to 4 MiB in a day.
     expect(late - early).toBeLessThan(4 * 2 ** 20);
   },
   30 * MINUTE,

@@ -14,9 +14,9 @@ import { LockManager } from '../../lib/core/lock-manager.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { exploration } from '../exploration.js';
 
-// The simulation in test/world has backends that keep a queue and leases that end. Here a scheduler decides when each call
-// and each answer arrives at a backend without a queue, or with locks that stay until they are released. Only here is the
-// answer "busy" checked: another caller must have had the lock at some moment of the call.
+// The simulation in test/world has backends that keep a queue, and leases that expire. Here, a scheduler decides when
+// each call and each response arrives at a backend that has no queue, or whose locks last until they are released. Only
+// here is the result "busy" checked: another caller must have held the lock at some moment of the call.
 
 const YEARS = 1e11;
 
@@ -24,11 +24,11 @@ interface Distance {
   readonly store: MemoryStore;
   readonly fair: boolean;
   readonly scheduler: fc.Scheduler;
-  /** `session`: what nobody releases stays permanently, as it does in ZooKeeper while its session lives. */
+  /** `session`: a lock that is never released stays forever, as in ZooKeeper while the session lives. */
   readonly life?: LockCapabilities['lease'];
 }
 
-/** Memory at the far end of a wire: each call and each answer arrives when the scheduler says so, or fails on the way. */
+/** Memory behind a network: each call and each response arrives when the scheduler decides, or is lost. */
 class DistantProvider implements LockProvider {
   constructor(
     private readonly distance: Distance,
@@ -42,7 +42,7 @@ class DistantProvider implements LockProvider {
 
 class DistantBackend extends MemoryBackend {
   override readonly capabilities: LockCapabilities;
-  /** The ids that were released. Case #S4 of the kit: none of them holds again, whichever of the two arrives first. */
+  /** The released ids. As in case #S4 of the kit, a released id never holds again, whichever call arrives first. */
   readonly #released = new Set<string>();
 
   constructor(
@@ -101,20 +101,20 @@ class DistantBackend extends MemoryBackend {
     await scheduler.schedule(Promise.resolve(), label);
     const lostOnTheWay = this.fails();
     const answer = await call();
-    if (lostOnTheWay) throw new Error('reply lost');
-    await scheduler.schedule(Promise.resolve(), `${label} answer`);
+    if (lostOnTheWay) throw new Error('response lost');
+    await scheduler.schedule(Promise.resolve(), `${label} response`);
     return answer;
   }
 }
 
-/** What one caller does. */
+/** The behavior of one caller. */
 interface Script {
   readonly mode: 'exclusive' | 'shared';
   readonly wait: number;
   readonly lease: number;
-  /** When it gives up by its signal, in ms; undefined: never. */
+  /** When the caller aborts, in ms; undefined means never. */
   readonly abortAt: number | undefined;
-  /** How often its task lets others run. */
+  /** How many times the caller's task yields to others. */
   readonly steps: number;
 }
 
@@ -129,12 +129,12 @@ const script: fc.Arbitrary<Script> = fc.record({
 describe.each([
   ['fair', true],
   ['polling', false],
-])('all interleavings that were tried (%s backend)', (_backend, fair) => {
+])('interleavings (%s backend)', (_backend, fair) => {
   it.each([
     ['without faults', 0, 'per-lock'],
-    ['with replies that are lost', 4, 'per-lock'],
-    ['with replies that are lost, by a session that never ends', 4, 'session'],
-  ] as const)('exclude each other, lose no wake-up and leave nothing: %s', async (_, faults, life) => {
+    ['with lost responses', 4, 'per-lock'],
+    ['with lost responses and a session that never ends', 4, 'session'],
+  ] as const)('exclude each other, wake every waiter and leave nothing behind: %s', async (_, faults, life) => {
     await fc.assert(
       fc.asyncProperty(
         fc.scheduler(),
@@ -160,9 +160,9 @@ describe.each([
                 'k',
                 async (lock) => {
                   const alone = [...inside].every((other) => other.mode === 'shared' && mode === 'shared');
-                  if (!alone) violations.push(`${index} entered among ${inside.size}`);
+                  if (!alone) violations.push(`${index} entered while ${inside.size} were inside`);
                   const token = lock.fencingToken ?? 0n;
-                  if (token < lastToken) violations.push(`${index} has an older token`);
+                  if (token < lastToken) violations.push(`${index} got an older token`);
                   lastToken = token;
                   inside.add(caller);
                   for (let step = 0; step < caller.steps && lock.isHeld(); step += 1) {
@@ -179,7 +179,7 @@ describe.each([
           });
           const results = Promise.all(callers);
 
-          // Time goes on when nothing else can happen, and long enough for every lease and wait to end.
+          // Advances only when nothing else can happen, and long enough for every lease and wait to end.
           for (let round = 0; round < 60; round += 1) {
             await scheduler.waitIdle();
             await clock.advance(round < 30 ? 10 : 1_000);
@@ -203,7 +203,7 @@ describe.each([
     );
   });
 
-  it('serve callers of one process in the order in which they came', async () => {
+  it('serve callers of one process in order of arrival', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.scheduler(),
@@ -239,21 +239,25 @@ describe.each([
   });
 });
 
-/** One call on a mutex, as its caller saw it. Moments are numbers that grow; Infinity: it never came back. */
+/**
+ * A call on a mutex as seen by its caller. Timestamps are increasing numbers; Infinity means that the call never
+ * returned.
+ */
 interface Operation {
   readonly holder: number;
   readonly invoked: number;
   readonly returned: number;
   /**
-   * `acquired`, `released`: it did. `busy`: somebody else had it at some moment of the call. `maybe-acquired`, `maybe-released`:
-   * the caller left, or was not answered; it may have happened once at any moment from its call on, or never.
+   * `acquired`, `released`: the call succeeded. `busy`: another caller held the mutex at some moment of the call.
+   * `maybe-acquired`, `maybe-released`: the caller left or got no response, so the call may have taken effect once, at
+   * any moment after it started, or never.
    */
   readonly outcome: 'acquired' | 'released' | 'busy' | 'maybe-acquired' | 'maybe-released';
 }
 
 /**
- * Whether the history could be that of one mutex: whether there is a moment within each call at which it took effect, so that all
- * together are legal. (Wing and Gong's search, with Lowe's memory of what was tried.)
+ * Returns whether the history is linearizable for a mutex: whether each call has a moment at which it took effect, so
+ * that all of them together are legal. Uses Wing and Gong's search with Lowe's memoization.
  */
 function isHistoryOfMutex(operations: readonly Operation[]): boolean {
   const tried = new Set<string>();
@@ -264,7 +268,7 @@ function isHistoryOfMutex(operations: readonly Operation[]): boolean {
     const state = `${owner}:${open.join()}`;
     if (tried.has(state)) return false;
     tried.add(state);
-    // What comes next has begun before any of the others has ended.
+    // The next operation must have started before any of the others ended.
     const horizon = Math.min(...open.map((index) => endOf(operations[index])));
     return open.some((index) => {
       const operation = operations[index]!;
@@ -300,11 +304,11 @@ function apply({ holder, outcome }: Operation, owner: number | undefined): numbe
   }
 }
 
-describe('the model of a mutex', () => {
+describe('the mutex checker', () => {
   const one = { holder: 1, invoked: 0, returned: 1, outcome: 'acquired' } as const;
   const two = { holder: 2, invoked: 2, returned: 3 } as const;
 
-  it('knows a history that is legal in some order', () => {
+  it('accepts a history that is legal in some order', () => {
     const release = { holder: 1, invoked: 2, returned: 9, outcome: 'released' } as const;
     expect(isHistoryOfMutex([one, { ...two, outcome: 'acquired' }, release])).toBe(true);
     expect(isHistoryOfMutex([one, { ...two, outcome: 'busy' }])).toBe(true);
@@ -316,7 +320,7 @@ describe('the model of a mutex', () => {
     ).toBe(true);
   });
 
-  it('refuses two holders, a free lock that is called busy, and a release too late', () => {
+  it('rejects two holders, a free lock reported as busy, and a late release', () => {
     expect(isHistoryOfMutex([one, { ...two, outcome: 'acquired' }])).toBe(false);
     expect(isHistoryOfMutex([{ ...two, outcome: 'busy' }])).toBe(false);
     const late = { holder: 1, invoked: 4, returned: 5, outcome: 'released' } as const;
@@ -334,7 +338,7 @@ describe.each([
   ['fair', true],
   ['polling', false],
 ])('recorded histories (%s backend)', (_, fair) => {
-  it('are those of a mutex, whatever is lost and whoever leaves', async () => {
+  it('are linearizable despite lost responses and aborted callers', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.scheduler(),
@@ -364,7 +368,7 @@ describe.each([
               for (let step = 0; step < steps; step += 1) await scheduler.schedule(Promise.resolve(), 'task');
               const left = now();
               const isReleased = (await lock.release()) === 'released';
-              // One that was not confirmed is repeated in the background.
+              // An unconfirmed release is retried in the background.
               record(holder, left, isReleased ? 'released' : 'maybe-released');
             } catch (error) {
               const isBusy = (error as { code?: string }).code === 'LOCK_BUSY';

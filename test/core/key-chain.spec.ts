@@ -3,7 +3,7 @@ import { acquireChannel } from '../../lib/core/events/channels.js';
 import { deferred, startManager, watch } from './manager-rig.js';
 import { type Ask, ScriptedProvider } from './scripted-provider.js';
 
-/** A manager on a backend that executes the rule of several keys, and whose every answer the test gives. */
+/** Starts a manager on a backend that supports chained requests. The test provides every response. */
 async function start(
   options: Parameters<typeof startManager>[0] = {},
   chains: ScriptedProvider['chains'] = () => true,
@@ -13,16 +13,16 @@ async function start(
   provider.onRelease = () => 'released';
   provider.onRenew = (renewal) => Promise.resolve(provider.acknowledge(renewal));
   const manager = await startManager({ provider, ...options });
-  /** The ask for a key that was sent last. */
+  /** Returns the latest request for a key. */
   const askFor = (key: string): Ask => {
     const ask = provider.asks.findLast(({ input }) => input.key === key);
-    if (ask === undefined) throw new Error(`Nobody has asked for "${key}".`);
+    if (ask === undefined) throw new Error(`No request for "${key}" was sent.`);
     return ask;
   };
   const queue = (key: string) => {
     provider.queue(askFor(key).input.id);
   };
-  /** The key is queued for, and what was asked for behind it was not asked. */
+  /** Reports the key's request as queued; the requests behind it were not sent. */
   const queueFirst = async (key: string, ...behind: readonly string[]) => {
     queue(key);
     for (const each of behind) askFor(each).answer('not-asked');
@@ -32,8 +32,8 @@ async function start(
   return { provider, askFor, queue, queueFirst, happened: events, ...manager };
 }
 
-describe('several keys on a backend that executes their rule', () => {
-  it('are asked for in one tick, each behind the one before it, and are held when all are granted', async () => {
+describe('several keys on a backend with chained requests', () => {
+  it('are requested in one tick, each after the previous one, and held when all are granted', async () => {
     const { provider, locks, clock, askFor, happened } = await start();
     const asked = watch(locks.acquire(['c', 'a', 'b']));
     expect(provider.order).toEqual(['acquire a', 'acquire b', 'acquire c']);
@@ -44,11 +44,11 @@ describe('several keys on a backend that executes their rule', () => {
     await clock.advance(0);
     expect(asked.value?.keys).toEqual(['a', 'b', 'c']);
     expect(happened()).toEqual(['acquired a', 'acquired b', 'acquired c']);
-    // Nothing of the chain is left, so that no request keeps another one.
+    // The chain is unlinked, so that no request retains another.
     expect(requests.map(({ after }) => after)).toEqual([undefined, undefined, undefined]);
   });
 
-  it('are waited for one at a time: those behind a key that is busy are asked for again, all together, when it is granted', async () => {
+  it('are waited for one at a time: keys behind a busy key are requested again, all together, once it is granted', async () => {
     const { provider, locks, clock, askFor, queueFirst, happened } = await start();
     const asked = watch(locks.acquire(['a', 'b', 'c', 'd'], { wait: 10_000 }));
     askFor('a').grant();
@@ -64,7 +64,7 @@ describe('several keys on a backend that executes their rule', () => {
     const [c, d] = [askFor('c').input, askFor('d').input];
     expect([c.after, d.after]).toEqual([undefined, c]);
     expect([c, d].every(({ id }) => !first.includes(id))).toBe(true);
-    // They have come to their queues only now.
+    // The call has reached these keys only now.
     expect([c.since, d.since]).toEqual([clock.now(), clock.now()]);
     askFor('c').grant();
     askFor('d').grant();
@@ -74,35 +74,32 @@ describe('several keys on a backend that executes their rule', () => {
     expect(provider.order.filter((call) => call.startsWith('release'))).toEqual([]);
   });
 
-  it.each(['a', 'b', 'c'])(
-    'with wait: 0 fail with the first that is busy, "%s", and report only that',
-    async (busy) => {
-      const { provider, locks, clock, askFor, happened } = await start();
-      const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 0, minHold: 60_000 }));
-      const before = ['a', 'b', 'c'].filter((key) => key < busy);
-      for (const key of before) askFor(key).grant();
-      askFor(busy).answer('busy');
-      for (const key of ['a', 'b', 'c'].filter((each) => each > busy)) askFor(key).answer('not-asked');
-      await clock.advance(0);
-      expect(asked.error).toBeInstanceOf(LockBusyError);
-      expect(asked.error).toMatchObject({ key: busy });
-      expect(happened()).toEqual([
-        ...before.map((key) => `acquired ${key}`),
-        `busy ${busy}`,
-        ...before.toReversed().map((key) => `released ${key}`),
-      ]);
-      expect(provider.order.slice(3)).toEqual(before.toReversed().map((key) => `release ${key}`));
-      expect(locks.admin.held()).toEqual([]);
-      await clock.advance(60_000);
-      expect(happened()).toHaveLength(2 * before.length + 1);
-    },
-  );
+  it.each(['a', 'b', 'c'])('with wait: 0 fail at the first busy key, "%s", and report only that one', async (busy) => {
+    const { provider, locks, clock, askFor, happened } = await start();
+    const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 0, minHold: 60_000 }));
+    const before = ['a', 'b', 'c'].filter((key) => key < busy);
+    for (const key of before) askFor(key).grant();
+    askFor(busy).answer('busy');
+    for (const key of ['a', 'b', 'c'].filter((each) => each > busy)) askFor(key).answer('not-asked');
+    await clock.advance(0);
+    expect(asked.error).toBeInstanceOf(LockBusyError);
+    expect(asked.error).toMatchObject({ key: busy });
+    expect(happened()).toEqual([
+      ...before.map((key) => `acquired ${key}`),
+      `busy ${busy}`,
+      ...before.toReversed().map((key) => `released ${key}`),
+    ]);
+    expect(provider.order.slice(3)).toEqual(before.toReversed().map((key) => `release ${key}`));
+    expect(locks.admin.held()).toEqual([]);
+    await clock.advance(60_000);
+    expect(happened()).toHaveLength(2 * before.length + 1);
+  });
 
-  it('of which the first was not answered: that one is asked for again, and what the others may hold is released', async () => {
+  it('are released except for the first, which is retried, if no request gets a response', async () => {
     const { provider, locks, clock, askFor, happened } = await start();
     const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 10_000 }));
     const [a] = provider.asks.map(({ input }) => input.id);
-    for (const key of ['a', 'b', 'c']) askFor(key).fail(new Error('reply lost'));
+    for (const key of ['a', 'b', 'c']) askFor(key).fail(new Error('response lost'));
     await clock.advance(0);
     expect(provider.order.slice(3)).toEqual(['release b', 'release c']);
     expect(locks.admin.waiting().map(({ key }) => key)).toEqual(['a']);
@@ -119,7 +116,7 @@ describe('several keys on a backend that executes their rule', () => {
     expect(happened()).toEqual(['unavailable ', 'acquired a', 'acquired b', 'acquired c']);
   });
 
-  it('of which one behind others failed: it is released and asked for alone in its turn', async () => {
+  it('release a failed request behind others, and retry it when its turn comes', async () => {
     const { provider, locks, clock, askFor } = await start();
     const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 0 }));
     askFor('a').grant();
@@ -137,7 +134,7 @@ describe('several keys on a backend that executes their rule', () => {
   it.each<[string, (ask: Ask) => void]>([
     ['is queued', () => undefined],
     ['is granted too late', (ask) => ask.grant({ validUntil: -1 })],
-  ])('are never held behind one that %s: a grant that comes all the same is released', async (_, answer) => {
+  ])('are never held behind a key that %s: a grant that arrives nevertheless is released', async (_, answer) => {
     const { provider, locks, clock, askFor, queue, happened } = await start();
     const asked = watch(locks.acquire(['a', 'b'], { wait: 10_000 }));
     if (answer.length === 0) queue('a');
@@ -155,7 +152,7 @@ describe('several keys on a backend that executes their rule', () => {
     expect(happened().filter((each) => each.startsWith('acquired'))).toEqual(['acquired a', 'acquired b']);
   });
 
-  it('give a grant back that comes before the grant of the key before it, and ask for it again in its turn', async () => {
+  it("release a grant that arrives before the previous key's grant, and request that key again afterward", async () => {
     const { provider, locks, clock, askFor, queue, happened } = await start();
     const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 10_000 }));
     queue('c');
@@ -174,7 +171,7 @@ describe('several keys on a backend that executes their rule', () => {
     expect(happened()).toEqual(['acquired a', 'acquired b', 'acquired c']);
   });
 
-  it('report that a key behind the first is waited for in its turn, also if it was queued before', async () => {
+  it('report `waiting` for a later key only when the call reaches it, even if it was queued before', async () => {
     const { locks, clock, askFor, queue, happened } = await start();
     const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 10_000 }));
     for (const key of ['a', 'b']) askFor(key).grant();
@@ -187,7 +184,7 @@ describe('several keys on a backend that executes their rule', () => {
   });
 
   it.each(['before any answer', 'while the second is queued', 'while the third is in flight'])(
-    'leave when their signal aborts %s, and nothing of them is left',
+    'are all released if the signal aborts %s',
     async (when) => {
       const { provider, locks, clock, askFor, queueFirst, happened } = await start();
       const controller = new AbortController();
@@ -203,7 +200,7 @@ describe('several keys on a backend that executes their rule', () => {
       expect(released.sort()).toEqual(when === 'while the second is queued' ? ['a', 'b'] : ['a', 'b', 'c']);
       expect(locks.admin.held()).toEqual([]);
       expect(locks.admin.waiting()).toEqual([]);
-      // Grants that were on their way are released.
+      // Grants that were in flight are released.
       for (const { input, grant } of provider.asks) {
         const isAnswered = !released.includes(input.key);
         if (!isAnswered) grant();
@@ -214,7 +211,7 @@ describe('several keys on a backend that executes their rule', () => {
     },
   );
 
-  it('fail with the first when the backend stays silent, and report nothing of the others', async () => {
+  it("fail with the first key's error if the backend does not respond, and report nothing for the others", async () => {
     const { provider, locks, clock, happened } = await start();
     const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 100 }));
     await clock.advance(5_000);
@@ -224,10 +221,10 @@ describe('several keys on a backend that executes their rule', () => {
     expect(locks.admin.waiting()).toEqual([]);
   });
 
-  it('wait for an answer from their own turn on', async () => {
+  it('get the full response time for each key', async () => {
     const { locks, clock, askFor } = await start();
     const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 0 }));
-    // One that does not wait has a second for its answer.
+    // A caller that does not wait allows one second for each response.
     for (const key of ['a', 'b', 'c']) {
       await clock.advance(900);
       askFor(key).grant();
@@ -236,7 +233,7 @@ describe('several keys on a backend that executes their rule', () => {
     expect(asked.value?.keys).toEqual(['a', 'b', 'c']);
   });
 
-  it('are sent away by a shutdown in the middle', async () => {
+  it('are rejected by a shutdown midway', async () => {
     const { provider, locks, clock, askFor, happened } = await start();
     const asked = watch(locks.acquire(['a', 'b', 'c']));
     askFor('a').grant();
@@ -250,7 +247,7 @@ describe('several keys on a backend that executes their rule', () => {
     expect(happened()).toEqual(['acquired a', 'released a']);
   });
 
-  it('of which the first is lost while the second waits are lost when the second is granted', async () => {
+  it('are lost when the second is granted if the first was lost while the second waited', async () => {
     const { provider, locks, clock, askFor, queueFirst, happened } = await start();
     const asked = watch(locks.acquire(['a', 'b', 'c'], { wait: 10_000 }));
     askFor('a').grant();
@@ -261,11 +258,11 @@ describe('several keys on a backend that executes their rule', () => {
     expect(asked.error).toMatchObject({ code: 'LOCK_LOST', key: 'a' });
     expect(locks.admin.held()).toEqual([]);
     expect(happened()).toEqual(['acquired a', 'waiting b', 'lost a', 'acquired b', 'released b']);
-    // The third is not asked for again.
+    // The third key is not requested again.
     expect(provider.order).toEqual(['acquire a', 'acquire b', 'acquire c', 'release a', 'release b']);
   });
 
-  it('that were granted with the first are released if the call is aborted before it has them', async () => {
+  it('are released if granted ahead when the call is aborted', async () => {
     const { provider, locks, clock, askFor, happened } = await start();
     const controller = new AbortController();
     locks.events.on('acquired', ({ key }) => {
@@ -280,7 +277,7 @@ describe('several keys on a backend that executes their rule', () => {
     expect(happened()).toEqual(['acquired a', 'acquired b', 'acquired c', 'released c', 'released b', 'released a']);
   });
 
-  it('count minHold from the moment when a lock was made of all', async () => {
+  it('count minHold from the moment when all keys are held', async () => {
     const { provider, locks, clock, askFor } = await start();
     const keeps: number[] = [];
     provider.onRelease = (_, { keepFor }) => {
@@ -295,12 +292,12 @@ describe('several keys on a backend that executes their rule', () => {
     expect(keeps).toEqual([60_000, 60_000]);
   });
 
-  it.each(['granted', 'not asked'])(
-    'precede another call of this process that comes to one of them while they are in flight, if they are %s',
+  it.each(['granted', 'not sent'])(
+    'take precedence over another call of this process that reaches one of them while they are in flight, if they are %s',
     async (outcome) => {
       const { provider, locks, clock, askFor, queueFirst, happened } = await start();
       const asked = watch(locks.acquire(['a', 'b'], { wait: 10_000 }));
-      // As deeply nested: other callers are in another queue of this process.
+      // As deeply nested, because other callers are in a separate queue of this process.
       const other = watch(locks.acquire(['0', 'b'], { wait: 10_000 }));
       expect(provider.order).toEqual(['acquire a', 'acquire b', 'acquire 0']);
       askFor('0').grant();
@@ -319,7 +316,7 @@ describe('several keys on a backend that executes their rule', () => {
         return;
       }
       await queueFirst('a', 'b');
-      // It has the key to itself at once.
+      // The other call can request the key immediately.
       expect(provider.order.slice(3)).toEqual(['acquire b']);
       askFor('b').grant();
       await clock.advance(0);
@@ -337,7 +334,7 @@ describe('several keys on a backend that executes their rule', () => {
     },
   );
 
-  it('leave a call with wait: 0 that comes to one of them its own answer', async () => {
+  it('do not affect the result of a call with wait: 0 that reaches one of them', async () => {
     const { locks, clock, askFor, queueFirst } = await start();
     const asked = watch(locks.acquire(['a', 'b'], { wait: 10_000 }));
     const other = watch(locks.tryAcquire(['0', 'b']));
@@ -350,7 +347,7 @@ describe('several keys on a backend that executes their rule', () => {
     expect(asked.state).toBe('pending');
   });
 
-  it('end before a key that this process holds or waits for, and go on behind it', async () => {
+  it('are chained up to a key that this process holds or waits for, and again after it', async () => {
     const { provider, locks, clock, askFor } = await start();
     const other = watch(locks.acquire(['0', 'b'], { wait: 10_000 }));
     askFor('0').grant();
@@ -363,7 +360,7 @@ describe('several keys on a backend that executes their rule', () => {
     const released = other.value?.release();
     await clock.advance(0);
     await released;
-    // The key that others of this process had is asked for alone, before it is released.
+    // The key that another call of this process held is requested on its own, before it is released.
     expect(provider.order.slice(3)).toEqual(['acquire b', 'release b', 'release 0']);
     askFor('b').grant();
     await clock.advance(0);
@@ -375,7 +372,7 @@ describe('several keys on a backend that executes their rule', () => {
     expect(asked.state).toBe('fulfilled');
   });
 
-  it('do not include a key that is held around them, and count it', async () => {
+  it('exclude a key that is already held around them from the chain, but count it', async () => {
     const { provider, locks, clock, askFor } = await start({ defaults: { reentrant: true } });
     const inner = deferred();
     const outer = watch(
@@ -399,7 +396,7 @@ describe('several keys on a backend that executes their rule', () => {
     expect(outer.value).toEqual(['a', 'b', 'c', 'd']);
   });
 
-  it('are chained as far as the backend can', async () => {
+  it('are chained as far as the backend allows', async () => {
     const { provider, locks, clock, askFor } = await start({}, (key, next) => key[0] === next[0]);
     const asked = watch(locks.acquire(['a1', 'a2', 'b1', 'b2', 'c1']));
     expect(provider.order).toEqual(['acquire a1', 'acquire a2']);
@@ -415,7 +412,7 @@ describe('several keys on a backend that executes their rule', () => {
     expect(asked.state).toBe('fulfilled');
   });
 
-  it('have one span each, which covers the wait of that key', async () => {
+  it('have one span each, which covers the wait for that key', async () => {
     const spans: string[] = [];
     const say = (what: string) => (message: object) => {
       spans.push(`${what} ${(message as { key: string }).key}`);

@@ -32,7 +32,7 @@ beforeEach(async () => {
 });
 
 describe('the queue of a key', () => {
-  it('sends one request per key to the backend, whatever the crowd, and none while its process holds the key', async () => {
+  it('sends one request per key to the backend, however many callers wait, and none while its process holds the key', async () => {
     const store = new MemoryStore();
     const provider = new PollingProvider(store);
     const { locks, clock } = await startManager({ provider });
@@ -52,7 +52,7 @@ describe('the queue of a key', () => {
     expect(crowd.every(({ state }) => state === 'fulfilled')).toBe(true);
   });
 
-  it('lets the next one ask when the first was served, is busy, or has left', async () => {
+  it('requests the lock for the next caller when the first was served, was busy, or left', async () => {
     const controller = new AbortController();
     const served = watch(locks.acquire('a'));
     const busy = watch(locks.acquire('a'));
@@ -66,7 +66,7 @@ describe('the queue of a key', () => {
     provider.asks[1]?.answer('busy');
     await clock.advance(0);
     controller.abort('enough');
-    // The request of the one that has left serves the next.
+    // The request of the caller that left serves the next.
     provider.asks[2]?.grant();
     await clock.advance(0);
     expect([served.state, busy.error, gone.error, last.state]).toEqual([
@@ -78,20 +78,20 @@ describe('the queue of a key', () => {
     expect(provider.asks).toHaveLength(3);
   });
 
-  it('does not wait for a head whose ask is never answered', async () => {
+  it('does not wait for a first caller whose request gets no response', async () => {
     const head = watch(locks.acquire('a', { wait: 0 }));
     const next = watch(locks.acquire('a', { wait: 10_000 }));
     await clock.advance(2_000);
     expect(head.error).toBeInstanceOf(LockUnavailableError);
     const last = watch(locks.acquire('a', { wait: 10_000 }));
-    // What it asked for is granted to the next, once.
+    // The late grant goes to the next caller, and only to that one.
     provider.asks[0]?.grant();
     await clock.advance(0);
     expect([next.state, last.state]).toEqual(['fulfilled', 'pending']);
     expect(provider.order).toEqual(['acquire a']);
   });
 
-  it('is busy again, not down, once the backend has queued somebody', async () => {
+  it('reports busy, not unavailable, once the backend has queued a retry', async () => {
     const head = watch(locks.acquire('a', { wait: 10_000 }));
     const behind = watch(locks.acquire('a', { wait: 1_000 }));
     const last = watch(locks.acquire('a', { wait: 1_000 }));
@@ -107,10 +107,10 @@ describe('the queue of a key', () => {
     ]);
   });
 
-  it('repeats the request of a head that has left without an answer for the next, under the same id', async () => {
+  it('retries the request of a first caller that left without a response for the next caller, under the same id', async () => {
     const head = watch(locks.acquire('a', { wait: 0 }));
     const next = watch(locks.acquire('a', { wait: 10_000 }));
-    provider.asks[0]?.fail(new Error('reply lost'));
+    provider.asks[0]?.fail(new Error('response lost'));
     await clock.advance(0);
     expect(head.error).toBeInstanceOf(LockUnavailableError);
     await clock.advance(50);
@@ -121,33 +121,30 @@ describe('the queue of a key', () => {
     expect(next.state).toBe('fulfilled');
   });
 
-  describe('where the backend connects again by itself', () => {
+  describe('on a backend that reconnects automatically', () => {
     const reconnecting = async (commandTimeout: number) => {
       const rig = await started();
       rig.provider.commandTimeout = commandTimeout;
       return rig;
     };
 
-    it.each([0, 10])(
-      'asks again for a caller with wait: %i, which is not refused by the first failure',
-      async (wait) => {
-        const { locks, clock, provider } = await reconnecting(2_000);
-        const caller = watch(locks.acquire('a', { wait }));
-        // A connection that is dead without a sign, and one that is not made yet.
-        await clock.advance(2_000);
-        provider.asks[0]?.fail(new Error('silent'));
-        await clock.advance(50);
-        provider.asks[1]?.fail(new LockUnavailableError('not sent', { sent: false }));
-        await clock.advance(100);
-        expect([caller.state, provider.asks.length]).toEqual(['pending', 3]);
-        expect(provider.asks[2]?.input).toMatchObject({ id: provider.asks[0]?.input.id, wait: 0 });
-        provider.asks[2]?.grant();
-        await clock.advance(0);
-        expect(caller.value?.isHeld()).toBe(true);
-      },
-    );
+    it.each([0, 10])('retries for a caller with wait: %i, which the first failure does not reject', async (wait) => {
+      const { locks, clock, provider } = await reconnecting(2_000);
+      const caller = watch(locks.acquire('a', { wait }));
+      // The first connection is silently dead, and the second is not yet established.
+      await clock.advance(2_000);
+      provider.asks[0]?.fail(new Error('silent'));
+      await clock.advance(50);
+      provider.asks[1]?.fail(new LockUnavailableError('not sent', { sent: false }));
+      await clock.advance(100);
+      expect([caller.state, provider.asks.length]).toEqual(['pending', 3]);
+      expect(provider.asks[2]?.input).toMatchObject({ id: provider.asks[0]?.input.id, wait: 0 });
+      provider.asks[2]?.grant();
+      await clock.advance(0);
+      expect(caller.value?.isHeld()).toBe(true);
+    });
 
-    it('answers busy to such a caller if the backend does in the end', async () => {
+    it('rejects such a caller as busy if the backend finally reports busy', async () => {
       const { locks, clock, provider } = await reconnecting(2_000);
       const caller = watch(locks.tryAcquire('a'));
       provider.asks[0]?.fail(new Error('ended'));
@@ -157,7 +154,7 @@ describe('the queue of a key', () => {
       expect(caller).toMatchObject({ state: 'fulfilled', value: null });
     });
 
-    it('asks when the backend reports that it is back', async () => {
+    it('retries when the backend reports its recovery', async () => {
       const { locks, clock, provider } = await reconnecting(2_000);
       const caller = watch(locks.tryAcquire('a'));
       provider.asks[0]?.fail(new Error('ended'));
@@ -169,7 +166,7 @@ describe('the queue of a key', () => {
       expect(caller.value?.isHeld()).toBe(true);
     });
 
-    it('gives a caller the failure after that time and a second, and a later one its first failure', async () => {
+    it('rejects a caller after the command timeout and a second, and a later caller on its first failure', async () => {
       const { locks, clock, provider } = await reconnecting(2_000);
       provider.onAcquire = () => Promise.reject(new LockUnavailableError('down', { sent: false }));
       const first = watch(locks.tryAcquire('a'));
@@ -177,7 +174,7 @@ describe('the queue of a key', () => {
       const second = watch(locks.tryAcquire('b'));
       await clock.advance(400);
       expect([first.state, second.state]).toEqual(['pending', 'pending']);
-      // Since the first failure.
+      // Counted from the first failure.
       await clock.advance(2_100);
       expect([first.error, second.error]).toEqual([expect.any(LockUnavailableError), expect.any(LockUnavailableError)]);
       const asks = provider.order.filter((call) => call === 'acquire c').length;
@@ -187,7 +184,7 @@ describe('the queue of a key', () => {
       expect(provider.order.filter((call) => call === 'acquire c').length - asks).toBe(1);
     });
 
-    it('reports whether a command of any attempt may have reached the backend', async () => {
+    it('reports whether any attempt may have reached the backend', async () => {
       const { locks, clock, provider } = await reconnecting(0);
       provider.onAcquire = () => Promise.reject(new LockUnavailableError('down', { sent: false }));
       const unsent = watch(locks.acquire('a', { wait: 100 }));
@@ -202,7 +199,7 @@ describe('the queue of a key', () => {
       expect(sent.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', sent: true });
     });
 
-    it('lets a caller with wait: 0 join a request that pauses, unless the backend is known to be down', async () => {
+    it('lets a caller with wait: 0 join a paused request, unless the backend is known to be down', async () => {
       const { locks, clock, provider } = await reconnecting(0);
       const waiting = watch(locks.acquire('a', { wait: 10_000 }));
       provider.asks[0]?.fail(new Error('ended'));
@@ -218,7 +215,7 @@ describe('the queue of a key', () => {
       expect([late.error, waiting.state]).toEqual([expect.any(LockUnavailableError), 'pending']);
     });
 
-    it('ends a longer wait at its deadline, not later, while the backend is down', async () => {
+    it('ends a longer wait exactly at its deadline while the backend is down', async () => {
       const { locks, clock, provider } = await reconnecting(2_000);
       const caller = watch(locks.acquire('a', { wait: 5_000 }));
       await clock.advance(4_000);
@@ -231,7 +228,7 @@ describe('the queue of a key', () => {
     });
   });
 
-  it('spares the others an error that is the own one of the head', async () => {
+  it('does not reject the other callers with an error specific to the first', async () => {
     const head = watch(locks.acquire('a'));
     const next = watch(locks.acquire('a'));
     provider.asks[0]?.fail(new LockCapacityError('pool exhausted'));
@@ -242,7 +239,7 @@ describe('the queue of a key', () => {
     expect(next.state).toBe('fulfilled');
   });
 
-  it('says busy to one attempt behind a request that is queued, and to one that meets the queueing', async () => {
+  it('rejects a single attempt as busy behind a queued request, even if the request is queued during the attempt', async () => {
     watch(locks.acquire('a'));
     const early = watch(locks.tryAcquire('a'));
     await clock.advance(500);
@@ -254,7 +251,7 @@ describe('the queue of a key', () => {
     expect(provider.asks).toHaveLength(1);
   });
 
-  it('says once that a caller waits', async () => {
+  it('reports only once that a caller waits', async () => {
     watch(locks.acquire('a'));
     watch(locks.acquire('a'));
     queued();
@@ -265,15 +262,15 @@ describe('the queue of a key', () => {
   });
 });
 
-describe('readers in that queue', () => {
-  it('enter together as one lock of the backend, which lasts until the last has left', async () => {
+describe('readers in the queue of a key', () => {
+  it('enter together under one grant, which lasts until the last one leaves', async () => {
     const readers = [1, 2, 3].map(() => watch(locks.acquire('a', SHARED)));
     provider.asks[0]?.grant({ fencingToken: 7n });
     await clock.advance(0);
     expect(provider.asks).toHaveLength(1);
     expect(readers.map(({ value }) => value?.fencingToken)).toEqual([7n, 7n, 7n]);
     expect(new Set(readers.map(({ value }) => value?.holder)).size).toBe(3);
-    // The one whose id the backend knows leaves first.
+    // The reader whose id the backend knows leaves first.
     expect(await readers[0]?.value?.release()).toBe('released');
     expect(await readers[1]?.value?.release()).toBe('released');
     expect(provider.releases).toHaveLength(0);
@@ -281,12 +278,12 @@ describe('readers in that queue', () => {
     expect(provider.releases[0]?.input.id).toBe(provider.asks[0]?.input.id);
     provider.releases[0]?.answer('unknown');
     await clock.advance(100);
-    // Sent again under the id that the backend knows.
+    // The retry uses the id that the backend knows.
     expect(last.value).toBe('pending');
     expect(provider.releases[1]?.input.id).toBe(provider.asks[0]?.input.id);
   });
 
-  it('that come later form the next group; those behind a writer stay behind it', async () => {
+  it('form the next group if they arrive later, and stay behind a writer', async () => {
     const first = watch(locks.acquire('a', SHARED));
     const writer = watch(locks.acquire('a'));
     const behind = watch(locks.acquire('a', SHARED));
@@ -307,7 +304,7 @@ describe('readers in that queue', () => {
     expect(provider.asks).toHaveLength(3);
   });
 
-  it('share no lock on other terms', async () => {
+  it('do not share a grant if their options differ', async () => {
     const readers = [SHARED, { wait: 4_000 }, { lease: 1_000 }, { minHold: 500 }].map((options) =>
       watch(locks.acquire('a', { ...SHARED, ...options })),
     );
@@ -319,7 +316,7 @@ describe('readers in that queue', () => {
     expect(provider.asks).toHaveLength(3);
   });
 
-  it('are renewed once for all, by the longest lease that one of them was promised', async () => {
+  it('are renewed together, with the longest lease that any of them was promised', async () => {
     const readers = [1, 2].map(() => watch(locks.acquire('a', { ...SHARED, lease: 30_000 })));
     provider.asks[0]?.grant();
     await clock.advance(0);
@@ -342,7 +339,7 @@ describe('readers in that queue', () => {
     expect(readers.map(({ value }) => value?.isHeld())).toEqual([true, true]);
   });
 
-  it('lose it together', async () => {
+  it('lose the lock together', async () => {
     const readers = [1, 2, 3].map(() => watch(locks.acquire('a', SHARED)));
     provider.onRelease = () => 'lost';
     provider.asks[0]?.grant();
@@ -354,7 +351,7 @@ describe('readers in that queue', () => {
     expect(provider.order.filter((call) => call === 'release a')).toHaveLength(1);
   });
 
-  it('that make one attempt are not busy because another reader is being answered', async () => {
+  it("with a single attempt are not busy because another reader's request is in flight", async () => {
     const granted = [1, 2].map(() => watch(locks.tryAcquire('a', SHARED)));
     provider.asks[0]?.grant();
     await clock.advance(0);
@@ -374,7 +371,7 @@ describe('readers in that queue', () => {
     expect(behindNothing.map(({ error }) => error instanceof LockUnavailableError)).toEqual([true, true]);
   });
 
-  it('that make one attempt are not compared with all before them', async () => {
+  it('with a single attempt are not compared with all earlier callers', async () => {
     const compared = jest.spyOn(Set.prototype, 'values');
     const iterated = jest.spyOn(Set.prototype, Symbol.iterator);
     const readers = Array.from({ length: 300 }, () => watch(locks.acquire('a', { ...SHARED, wait: 0 })));
@@ -388,7 +385,7 @@ describe('readers in that queue', () => {
     expect(looks).toBeLessThan(readers.length);
   });
 
-  it('that make one attempt are busy behind a writer, and no longer when it has left', async () => {
+  it('with a single attempt are busy behind a writer, but no longer after the writer leaves', async () => {
     const first = watch(locks.acquire('a', SHARED));
     const leaving = new AbortController();
     const writer = watch(locks.acquire('a', { signal: leaving.signal }));
@@ -408,10 +405,10 @@ describe('readers in that queue', () => {
   });
 });
 
-describe('limited holders in that queue', () => {
+describe('limited holders in the queue of a key', () => {
   const limited = { limits: true } as const;
 
-  it('ask one after the other, each as soon as the one before was granted', async () => {
+  it('are requested one after another, each as soon as the previous one is granted', async () => {
     const { locks, clock, provider } = await started(limited);
     const pool = [{ wait: 0 }, { wait: 10_000 }, { wait: 0 }].map((options) =>
       watch(locks.acquire('a', { limit: 3, ...options })),
@@ -424,7 +421,7 @@ describe('limited holders in that queue', () => {
     expect(pool.map(({ value }) => value?.isHeld())).toEqual([true, true, true]);
   });
 
-  it('that make one attempt are busy with the first one that is, unless they want less', async () => {
+  it('with a single attempt are busy as soon as one of them is, unless they need less', async () => {
     const { locks, clock, provider } = await started(limited);
     const terms = [{ limit: 3, weight: 2 }, { limit: 3, weight: 3 }, { limit: 2, weight: 2 }, { limit: 3 }];
     const pool = terms.map((options) => watch(locks.tryAcquire('a', options)));
@@ -437,7 +434,7 @@ describe('limited holders in that queue', () => {
     expect(pool[3]?.value?.isHeld()).toBe(true);
   });
 
-  it('that make one attempt are not busy because another caller has left', async () => {
+  it('with a single attempt are not busy because another caller left', async () => {
     const { locks, clock, provider } = await started(limited);
     const leaving = new AbortController();
     watch(locks.acquire('a', { limit: 2, signal: leaving.signal }));
@@ -445,14 +442,14 @@ describe('limited holders in that queue', () => {
     leaving.abort('enough');
     await clock.advance(0);
     expect(attempt.state).toBe('pending');
-    // Its request serves the next.
+    // The request serves the next caller.
     provider.asks[0]?.grant();
     await clock.advance(0);
     expect(attempt.value?.isHeld()).toBe(true);
     expect(provider.asks).toHaveLength(1);
   });
 
-  it('that make one attempt do not overtake a waiter', async () => {
+  it('with a single attempt do not overtake a waiter', async () => {
     const { locks, provider, queued } = await started(limited);
     watch(locks.acquire('a', { limit: 2, weight: 2 }));
     const attempt = watch(locks.tryAcquire('a', { limit: 2 }));
@@ -463,7 +460,7 @@ describe('limited holders in that queue', () => {
     expect(provider.asks).toHaveLength(1);
   });
 
-  it('and exclusive ones do not hold together', async () => {
+  it('do not hold together with exclusive ones', async () => {
     const { locks, clock, provider } = await started(limited);
     const pairs = [
       [watch(locks.tryAcquire('a', { limit: 2 })), watch(locks.tryAcquire('a'))],
@@ -477,8 +474,8 @@ describe('limited holders in that queue', () => {
   });
 });
 
-describe('an outage under a crowd', () => {
-  it('is reported once, and callers that come do not end the pause of the one that asks', async () => {
+describe('an outage with many waiters', () => {
+  it('is reported only once, and new callers do not cut the retry pause short', async () => {
     let asks = 0;
     provider.onAcquire = () => {
       asks += 1;
@@ -496,7 +493,7 @@ describe('an outage under a crowd', () => {
     for (const { error } of crowd) expect(error).toBeInstanceOf(LockUnavailableError);
   });
 
-  it('goes on after a backend that throws instead of rejecting', async () => {
+  it('is survived if the backend throws instead of rejecting', async () => {
     const first = watch(locks.acquire('a'));
     const second = watch(locks.acquire('a'));
     provider.acquire = () => {
@@ -512,8 +509,8 @@ describe('an outage under a crowd', () => {
 
 describe('the request of a process', () => {
   it.each([
-    ['before it releases where the backend has a queue', true, ['acquire a', 'acquire a', 'release a']],
-    ['after it has released elsewhere', false, ['acquire a', 'release a', 'acquire a']],
+    ['before the release on a fair backend', true, ['acquire a', 'acquire a', 'release a']],
+    ['after the release on other backends', false, ['acquire a', 'release a', 'acquire a']],
   ])('is sent %s, in the same tick', async (_, fair, order) => {
     const { locks, clock, provider } = await started({ fair });
     const first = watch(locks.acquire('a'));
@@ -524,7 +521,7 @@ describe('the request of a process', () => {
     expect(provider.order).toEqual(order);
   });
 
-  it('survives its caller, and carries the age of the oldest that is left', async () => {
+  it('outlives its caller, and carries the age of the oldest remaining caller', async () => {
     const leaving = new AbortController();
     const first = watch(locks.acquire('a', { signal: leaving.signal }));
     queued();
@@ -550,7 +547,7 @@ describe('the request of a process', () => {
     ['mode', { mode: 'shared' }],
     ['lease', { lease: 5_000 }],
     ['minHold', { minHold: 500 }],
-  ])('is released when its caller leaves and the next wants another %s, and a new one is sent', async (_, options) => {
+  ])('is released and replaced if its caller leaves and the next needs another %s', async (_, options) => {
     const leaving = new AbortController();
     watch(locks.acquire('a', { signal: leaving.signal }));
     queued();
@@ -561,7 +558,7 @@ describe('the request of a process', () => {
     expect(one?.signal.aborted).toBe(true);
     expect(provider.releases.map(({ input }) => input.id)).toEqual([one?.id]);
     expect(other?.id).not.toBe(one?.id);
-    // Its id is dead: what is granted to it all the same is released.
+    // The id is dead, so a grant that arrives for it is released.
     provider.asks[0]?.grant();
     await clock.advance(0);
     expect(next.state).toBe('pending');
@@ -571,7 +568,7 @@ describe('the request of a process', () => {
     expect(next.value?.isHeld()).toBe(true);
   });
 
-  it('fits its head where modes are mixed and heads leave', async () => {
+  it('matches the mode of the first caller when modes are mixed and callers leave', async () => {
     provider.onRelease = () => 'released';
     const leaving = new AbortController();
     const callers = [{ signal: leaving.signal }, SHARED, SHARED, {}, SHARED].map((options) =>
@@ -596,7 +593,7 @@ describe('the request of a process', () => {
     expect(held()).toEqual([false, false, false, false, true]);
   });
 
-  it('is made again once, where a grant was over on arrival and one attempt waited for it', async () => {
+  it('is retried only once if its grant has expired on arrival and a single attempt waited for it', async () => {
     const head = watch(locks.acquire('a'));
     const trying = watch(locks.tryAcquire('a'));
     provider.asks[0]?.grant({ validUntil: clock.now() });
@@ -611,7 +608,7 @@ describe('the request of a process', () => {
     expect(provider.releases.map(({ input }) => input.id)).toEqual([provider.asks[0]?.input.id]);
   });
 
-  it('is not made for one attempt that the readers of its own process exclude', async () => {
+  it('is not sent for a single attempt that conflicts with readers of its own process', async () => {
     const reader = watch(locks.acquire('a', SHARED));
     const writing = watch(locks.tryAcquire('a'));
     provider.asks[0]?.grant();
@@ -620,7 +617,7 @@ describe('the request of a process', () => {
     expect(provider.asks).toHaveLength(1);
   });
 
-  it('is not made for thousands of such attempts, which are refused one after the other', async () => {
+  it('is not sent for thousands of such attempts, which are rejected one after another', async () => {
     const reader = watch(locks.acquire('a', SHARED));
     const writing = Array.from({ length: 9_000 }, () => watch(locks.tryAcquire('a')));
     provider.asks[0]?.grant();
@@ -630,7 +627,7 @@ describe('the request of a process', () => {
     expect(locks.admin.waiting()).toEqual([]);
   });
 
-  it('that is refused by name after its caller has left is made again for the next, who is not refused for it', async () => {
+  it('is resent for the next caller if it is refused after its caller left, and the next caller is not rejected', async () => {
     const leaving = new AbortController();
     watch(locks.acquire('a', { wait: 500, signal: leaving.signal }));
     const next = watch(locks.acquire('a', { wait: 10_000 }));
@@ -644,7 +641,7 @@ describe('the request of a process', () => {
     expect(next.error).toBeInstanceOf(LockCapacityError);
   });
 
-  it('that is refused by name while it is queued leaves no timer', async () => {
+  it('leaves no timer if it is refused while queued', async () => {
     provider.onRelease = () => 'lost';
     const caller = watch(locks.acquire('a', { wait: Infinity }));
     queued();
@@ -655,8 +652,8 @@ describe('the request of a process', () => {
   });
 });
 
-describe('a process whose callers keep coming to a backend that is polled', () => {
-  it('asks together with each release for 50 ms, and then leaves others as much', async () => {
+describe('a process with constant demand on a polled backend', () => {
+  it('polls at each release for 50 ms, then leaves others the same amount of time', async () => {
     const provider = ScriptedProvider.obliging({ fair: false });
     const { locks, clock } = await startManager({ provider, random: { ...systemRandom(), fraction: () => 1 } });
     const callers = Array.from({ length: 12 }, () => watch(locks.acquire('a', { wait: Infinity })));
@@ -669,7 +666,7 @@ describe('a process whose callers keep coming to a backend that is polled', () =
       await caller.value.release();
     }
     const pauses = askedAt.slice(1).map((at, index) => at - (askedAt[index] ?? 0));
-    // Each holds for 10 ms. After the sixth release of a row the others have 50 ms.
+    // Each caller holds for 10 ms. After six releases in a row, the other processes have 50 ms.
     expect(pauses.filter((pause) => pause > 50)).toHaveLength(1);
     expect(Math.max(...pauses)).toBeLessThan(70);
     expect(Math.min(...pauses)).toBeLessThan(12);
@@ -677,7 +674,7 @@ describe('a process whose callers keep coming to a backend that is polled', () =
 });
 
 describe('a caller whose wait is over', () => {
-  it('is not busy in an outage, though a hundred others make one attempt too', async () => {
+  it('is not busy during an outage, even if a hundred others make a single attempt', async () => {
     provider.onAcquire = () => Promise.reject(new LockUnavailableError('down'));
     const patient = watch(locks.acquire('a', { wait: Infinity }));
     const trying: ReturnType<typeof watch>[] = [];
@@ -701,7 +698,7 @@ describe('a caller whose wait is over', () => {
     expect(provider.order).toEqual(['acquire a']);
   });
 
-  it('gets the error of what its request waits for instead of the lock, and is busy once that waits for the lock', async () => {
+  it('gets the error of the resource that its request waits for, and is busy once the request waits for the lock', async () => {
     const exhausted = new LockCapacityError('All connections are in use.', { key: 'a' });
     watch(locks.acquire('a', { wait: Infinity }));
     const first = watch(locks.acquire('a', { wait: 200 }));
@@ -716,7 +713,7 @@ describe('a caller whose wait is over', () => {
     expect(provider.order).toEqual(['acquire a']);
   });
 
-  it('is busy while its own process holds the key, though the backend is out of reach', async () => {
+  it('is busy while its own process holds the key, even if the backend is unreachable', async () => {
     watch(locks.acquire('a'));
     provider.asks[0]?.grant();
     await clock.advance(0);
@@ -729,7 +726,7 @@ describe('a caller whose wait is over', () => {
     expect(provider.order.filter((call) => call === 'acquire a')).toHaveLength(1);
   });
 
-  it('never comes where there is no deadline, also if its timer fires after the longest time that a timer can take', async () => {
+  it('never has an infinite wait, even if its timer fires after the maximum timer delay', async () => {
     const setTimer = clock.setTimer.bind(clock);
     clock.setTimer = (callback, delay) => setTimer(callback, Math.min(delay, 2 ** 31 - 1));
     const waiting = watch(locks.acquire('a', { wait: Infinity }));

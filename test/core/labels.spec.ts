@@ -24,7 +24,7 @@ function listen(channel: string, listener: (message: unknown) => void): void {
   leaving.push(() => unsubscribe(channel, listener));
 }
 
-/** Every hold from here on has a span, by its method; the label that each wait learns is recorded by its method. */
+/** Gives every hold from here on a span, chosen by its method, and records the label that each wait learns. */
 function tracing(traceparents: Readonly<Record<string, string | null>> = {}) {
   const seen: (HolderLabel & { readonly by: string | null })[] = [];
   const traces: (AcquireTrace | HoldTrace)[] = [];
@@ -45,7 +45,7 @@ function tracing(traceparents: Readonly<Record<string, string | null>> = {}) {
 const call = (locks: LockManager, method: string | null, options: LockOptions = {}, key = 'a') =>
   locks.acquirePlanned(locks.plan(options, { method, template: null }), key);
 
-/** Three applications that share their locks, on one clock. */
+/** Starts three applications that share a store and a clock. */
 async function applications() {
   const clock = new FakeClock();
   const store = new MemoryStore();
@@ -58,7 +58,7 @@ async function applications() {
   };
 }
 
-/** Its labels are kept, and their text is what the test says. */
+/** Records the labels it is given. The test chooses the label it returns. */
 class LabellingProvider extends ScriptedProvider {
   readonly written: { readonly id: string; readonly text: string; readonly duration: number }[] = [];
   looks = 0;
@@ -84,7 +84,7 @@ class LabellingProvider extends ScriptedProvider {
 }
 
 describe('the label of a long hold', () => {
-  it('is learned by a traced caller of another application, 250 ms into its wait and once', async () => {
+  it('reaches a traced caller of another application only once, 250 ms into its wait', async () => {
     const { clock, shop, billing } = await applications();
     const { seen } = tracing();
     await call(shop, 'Orders.pay');
@@ -103,7 +103,7 @@ describe('the label of a long hold', () => {
     ['a reader behind a writer', {}, { mode: 'shared' }, true],
     ['a writer behind a reader', { mode: 'shared' }, {}, false],
     ['a limited caller behind limited ones', { limit: 1 }, { limit: 1 }, false],
-  ] as const)('%s: learned is %3$s', async (_, holds, waits, isLearned) => {
+  ] as const)('reaches a caller only if an exclusive lock blocks it: %s', async (_, holds, waits, isLearned) => {
     const { clock, shop, billing } = await applications();
     const { seen } = tracing();
     await call(shop, 'Orders.pay', holds);
@@ -114,7 +114,7 @@ describe('the label of a long hold', () => {
     expect(seen.map(({ method }) => method)).toEqual(isLearned ? ['Orders.pay'] : []);
   });
 
-  it('is looked for a second time by a caller that came before the holder', async () => {
+  it('is looked up again by a caller that came before the holder', async () => {
     const { clock, shop, billing, third } = await applications();
     const { seen } = tracing();
     const first = await call(shop, 'Orders.first');
@@ -130,7 +130,7 @@ describe('the label of a long hold', () => {
     expect(waiting.state).toBe('pending');
   });
 
-  it('is never that of an earlier holder', async () => {
+  it('never belongs to an earlier holder', async () => {
     const { clock, shop, billing, third } = await applications();
     const { seen } = tracing();
     const first = await call(shop, 'Orders.first', { lease: 60_000 });
@@ -141,7 +141,7 @@ describe('the label of a long hold', () => {
     await clock.advance(240);
     await first.release();
     await clock.advance(240);
-    // Its first look has found the second holder, without a label.
+    // The first lookup found the second holder, which had no label yet.
     expect(second.state).toBe('fulfilled');
     expect(seen).toEqual([]);
     await clock.advance(1_000);
@@ -149,7 +149,7 @@ describe('the label of a long hold', () => {
     expect(waiting.state).toBe('pending');
   });
 
-  it('has no traceparent where the span of the holder is not sampled, and only a strict one', async () => {
+  it("contains a traceparent only if it is well-formed and the holder's span is sampled", async () => {
     const { clock, shop, billing } = await applications();
     const bad = [
       null,
@@ -171,7 +171,7 @@ describe('the label of a long hold', () => {
     }
   });
 
-  it('is in no error, no event, no log, and no copy of a trace', async () => {
+  it('does not appear in errors, events, the log, or copies of a trace', async () => {
     const provider = LabellingProvider.obliging();
     const { locks, clock, events, log } = await startManager({ provider });
     provider.onLabelOf = () => Promise.resolve(`${PARENT} Orders.pay`);
@@ -198,7 +198,7 @@ describe('the label of a long hold', () => {
 });
 
 describe('a hold', () => {
-  it('is labelled once it has lasted 250 ms, for the rest of its lease, and again with each renewal', async () => {
+  it('is labeled after 250 ms, for the rest of its lease, and again with each renewal', async () => {
     const provider = LabellingProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     tracing();
@@ -219,11 +219,11 @@ describe('a hold', () => {
     expect(provider.written).toHaveLength(3);
   });
 
-  it('that ends before is not labelled, and none is without a tracing subscriber or a span', async () => {
+  it('is not labeled if it ends earlier, or without a tracing subscriber or a span', async () => {
     const provider = LabellingProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     const untraced = await call(locks, 'Orders.pay');
-    // That of the watchdog.
+    // The watchdog's timer.
     expect(clock.pendingTimers).toBe(1);
     listen('tracing:nestjs-distributed-lock:hold:start', () => undefined);
     const spanless = await call(locks, 'Orders.pay', {}, 'b');
@@ -238,7 +238,7 @@ describe('a hold', () => {
   });
 
   it.each([{ mode: 'shared' }, { limit: 2 }] as const)(
-    'beside which there may be others is not labelled: %j',
+    'is not labeled if it can be held concurrently: %j',
     async (terms) => {
       const provider = new LabellingProvider({ limits: true });
       provider.onAcquire = (_, grant) => grant();
@@ -252,7 +252,7 @@ describe('a hold', () => {
     },
   );
 
-  it('of LockService that is not sampled has nothing to say', async () => {
+  it('is not labeled if LockService acquired it outside a sampled span', async () => {
     const provider = LabellingProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     listen('tracing:nestjs-distributed-lock:hold:start', (trace) => ((trace as HoldTrace).traceparent = null));
@@ -261,7 +261,7 @@ describe('a hold', () => {
     expect(provider.written).toEqual([]);
   });
 
-  it('of a cohort is labelled by its present holder, under the id of the grant', async () => {
+  it('of a cohort is labeled by its current holder, under the id of the grant', async () => {
     const provider = new LabellingProvider();
     provider.onRelease = () => 'released';
     const { locks, clock } = await startManager({ provider });
@@ -279,7 +279,7 @@ describe('a hold', () => {
     expect(provider.written).toHaveLength(1);
   });
 
-  it('that is lost before the process looks writes nothing: a process that was stopped', async () => {
+  it('writes no label if it is lost before the check, as in a process that was stopped', async () => {
     const provider = LabellingProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     tracing();
@@ -290,7 +290,7 @@ describe('a hold', () => {
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('that was revoked, or is not renewed, writes nothing more', async () => {
+  it('writes no further labels after it is revoked or while renewals fail', async () => {
     const provider = LabellingProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     tracing();
@@ -304,7 +304,7 @@ describe('a hold', () => {
     expect(provider.written).toHaveLength(1);
   });
 
-  it('on a machine that was suspended is labelled only when the backend has confirmed it', async () => {
+  it('is labeled after a suspension of the machine only once the backend has confirmed it', async () => {
     const provider = LabellingProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     tracing();
@@ -316,7 +316,7 @@ describe('a hold', () => {
     expect(provider.order).toEqual(['acquire a', 'renew a', 'label a']);
   });
 
-  it('is not disturbed by a backend whose label fails', async () => {
+  it('survives a backend whose label() throws', async () => {
     const provider = LabellingProvider.obliging();
     provider.label = () => {
       throw new Error('No label');
@@ -342,7 +342,7 @@ describe('a hold', () => {
 });
 
 describe('a traced wait', () => {
-  /** A caller that waits behind a holder of its own process, with a backend whose label is this. */
+  /** Starts a caller that waits behind a holder of its own process, on a backend with the given label. */
   async function waitFor(labelOf: () => Promise<string | null>) {
     const provider = LabellingProvider.obliging();
     provider.onLabelOf = labelOf;
@@ -376,7 +376,7 @@ describe('a traced wait', () => {
     `00-${'g'.repeat(32)}-${'b'.repeat(16)}-01 Orders.pay`,
     '{"traceparent":"x"}',
     'x'.repeat(1_000_000),
-  ])('ignores what is no label: %#', async (text) => {
+  ])('ignores a malformed label: %#', async (text) => {
     const { clock, provider, seen, waiting } = await waitFor(() => Promise.resolve(text));
     await clock.advance(1_500);
     expect(provider.looks).toBe(2);
@@ -386,14 +386,14 @@ describe('a traced wait', () => {
 
   it.each<[string, () => Promise<string | null>]>([
     ['rejects', () => Promise.reject(new Error('NOPERM'))],
-    ['is not responding', () => new Promise(() => undefined)],
+    ['does not respond', () => new Promise(() => undefined)],
     [
       'throws',
       () => {
         throw new Error('No label');
       },
     ],
-  ])('is as it is without labels where the backend %s', async (_, labelOf) => {
+  ])('continues without a label if the backend %s', async (_, labelOf) => {
     const { clock, seen, lock, waiting, log } = await waitFor(labelOf);
     await clock.advance(1_000);
     expect(waiting.state).toBe('pending');
@@ -404,7 +404,7 @@ describe('a traced wait', () => {
     expect(log).toEqual([]);
   });
 
-  it('that ended while it looked learns nothing', async () => {
+  it('learns nothing if it ends during the lookup', async () => {
     let answer: ((text: string) => void) | undefined;
     const { clock, seen, lock, waiting } = await waitFor(() => new Promise((resolve) => (answer = resolve)));
     await clock.advance(300);
@@ -416,7 +416,7 @@ describe('a traced wait', () => {
     expect(seen).toEqual([]);
   });
 
-  it('is not disturbed by a subscriber that throws', async () => {
+  it('survives a subscriber that throws', async () => {
     const { locks, clock, log, provider, lock } = await waitFor(() => Promise.resolve(`${PARENT} Orders.pay`));
     let calls = 0;
     listen('tracing:nestjs-distributed-lock:acquire:start', (trace) => {
@@ -435,7 +435,7 @@ describe('a traced wait', () => {
     expect(log).toEqual([]);
   });
 
-  it('keeps nothing once it is over: neither its trace, nor the request of its hold', async () => {
+  it("retains neither its trace nor its hold's request after it ends", async () => {
     const { gc } = globalThis as { gc?: () => void };
     if (!gc) throw new Error('Run node with --expose-gc.');
     const kept: WeakRef<object>[] = [];
@@ -461,7 +461,7 @@ describe('a traced wait', () => {
     };
     await work();
     await clock.advance(0);
-    // What is due in 250 ms.
+    // The label that is due in 250 ms.
     expect(clock.pendingTimers).toBe(1);
     const isKept = () => kept.some((each) => each.deref() !== undefined);
     for (let turn = 0; turn < 50 && isKept(); turn += 1) {
@@ -472,7 +472,7 @@ describe('a traced wait', () => {
     expect(isKept()).toBe(false);
   });
 
-  it('for a key that was asked for with the one before it learns its holder', async () => {
+  it('learns the holder of a chained key', async () => {
     const provider = LabellingProvider.obliging();
     provider.chains = () => true;
     provider.onAcquire = ({ key }, grant) => (key === 'a' ? grant() : undefined);
@@ -488,7 +488,7 @@ describe('a traced wait', () => {
     expect(seen).toEqual([{ method: 'Orders.pay', traceparent: PARENT, by: 'Orders.all' }]);
   });
 
-  it('of the second of several keys learns the holder of that key', async () => {
+  it('learns the holder of the second of several keys', async () => {
     const { clock, shop, billing } = await applications();
     const { seen } = tracing();
     await call(shop, 'Orders.pay', {}, 'b');
@@ -500,7 +500,7 @@ describe('a traced wait', () => {
     expect(seen).toEqual([{ method: 'Orders.pay', traceparent: PARENT, by: 'Billing.all' }]);
   });
 
-  it('that is not recorded, or is over before 250 ms, does not look', async () => {
+  it('looks up no label if it is not recorded or ends within 250 ms', async () => {
     const provider = LabellingProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     await locks.acquire('a');

@@ -10,7 +10,7 @@ const LEASE = 10_000;
 const VALIDITY = LEASE - (LEASE * 0.01 + 2);
 const SHARED: LockOptions = { mode: 'shared' };
 
-/** A manager over a provider that grants everything, with the options of all releases that were sent. */
+/** Starts a manager whose provider grants every request, and records the options of all releases. */
 async function obliging(fair = true) {
   const provider = ScriptedProvider.obliging({ fair, limits: true });
   const kept: { readonly keepFor: number; readonly failed: boolean }[] = [];
@@ -21,7 +21,7 @@ async function obliging(fair = true) {
 }
 
 describe.each(BACKENDS)(
-  'a lock of this process that has lapsed here and not yet at the server, before any timer (%s backend)',
+  'a lease that has expired locally but not yet on the server, before any timer fires (%s backend)',
   (_, provide) => {
     it.each<[string, LockOptions, LockOptions]>([
       ['exclusive for exclusive', {}, {}],
@@ -30,14 +30,14 @@ describe.each(BACKENDS)(
       ['shared for exclusive', SHARED, {}],
       ['limited for exclusive', { limit: 2 }, {}],
       ['limited for limited', { limit: 1 }, { limit: 1 }],
-    ])('is no obstacle for one attempt: %s', async (_kinds, held, wanted) => {
+    ])('does not block a single attempt: %s', async (_kinds, held, wanted) => {
       const store = new MemoryStore();
       const { locks, clock, names } = await startManager({ provider: provide(store) });
       const other = new LockManager({ providers: { main: provide(store) }, clock });
       await other.start();
       await locks.acquire('a', { lease: LEASE, ...held });
       clock.block(VALIDITY);
-      // The server keeps it from other processes until its own deadline.
+      // The server blocks other processes until its own deadline.
       expect(await other.tryAcquire('a', wanted)).toBeNull();
       const lock = await locks.tryAcquire('a', wanted);
       expect(lock?.isHeld()).toBe(true);
@@ -45,7 +45,7 @@ describe.each(BACKENDS)(
       expect(locks.admin.held()).toHaveLength(1);
     });
 
-    it('is no obstacle for one attempt of a listener of its loss', async () => {
+    it('does not block a single attempt of a listener of the loss', async () => {
       const { locks, clock } = await startManager({ provider: provide(new MemoryStore()) });
       const lock = await locks.acquire('a', { lease: LEASE });
       const trying = new Promise<Lock | null>((resolve) => {
@@ -58,7 +58,7 @@ describe.each(BACKENDS)(
       expect((await trying)?.isHeld()).toBe(true);
     });
 
-    it('is an obstacle for one attempt until then', async () => {
+    it('blocks a single attempt until then', async () => {
       const { locks, clock, names } = await startManager({ provider: provide(new MemoryStore()) });
       await locks.acquire('a', { lease: LEASE });
       clock.block(VALIDITY - 1);
@@ -66,7 +66,7 @@ describe.each(BACKENDS)(
       expect(names()).toEqual(['acquired', 'busy']);
     });
 
-    it('is no obstacle for a caller that waits', async () => {
+    it('does not block a caller that waits', async () => {
       const { locks, clock, names } = await startManager({ provider: provide(new MemoryStore()) });
       await locks.acquire('a', { lease: LEASE });
       clock.block(VALIDITY);
@@ -76,7 +76,7 @@ describe.each(BACKENDS)(
       expect(names().filter((name) => name === 'lost')).toHaveLength(1);
     });
 
-    it('is no obstacle for callers that wait in this process when the loss is found', async () => {
+    it('does not block callers of this process that wait when the loss is detected', async () => {
       const { locks, clock } = await startManager({ provider: provide(new MemoryStore()) });
       const lock = await locks.acquire('a', { lease: LEASE });
       const waiting = [1, 2].map(() => watch(locks.acquire('a', { wait: 60_000 })));
@@ -93,10 +93,10 @@ describe.each(BACKENDS)(
 );
 
 describe.each([
-  ['has a queue', true],
+  ['is fair', true],
   ['is polled', false],
-])('where the backend %s', (_, fair) => {
-  it('a lock that has lapsed is released before one attempt asks', async () => {
+])('with a backend that %s', (_, fair) => {
+  it('an expired lock is released before the request of a single attempt', async () => {
     const { locks, clock, provider, lost } = await obliging(fair);
     const lapsed = await locks.acquire('a', { lease: LEASE });
     clock.block(VALIDITY);
@@ -111,7 +111,7 @@ describe.each([
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('all that has lapsed side by side is released before one attempt asks that it excludes', async () => {
+  it('all expired locks held together are released before the request of a single attempt that they block', async () => {
     const { locks, clock, provider, kept, lost } = await obliging(fair);
     const terms = [{}, {}, { lease: LEASE - 1_000 }, { minHold: 30_000 }];
     const readers = await Promise.all(terms.map((each) => locks.acquire('a', { ...SHARED, lease: LEASE, ...each })));
@@ -127,7 +127,7 @@ describe.each([
     expect([lost().length, kept.length]).toEqual([4, 3]);
   });
 
-  it('what is still valid beside a lock that has lapsed is kept, and one attempt that it excludes is busy', async () => {
+  it('a lock still valid next to an expired one is kept, and makes a conflicting single attempt busy', async () => {
     const { locks, clock, provider, lost } = await obliging(fair);
     const lapsing = await locks.acquire('a', { ...SHARED, lease: LEASE });
     const lasting = await locks.acquire('a', { ...SHARED, lease: 2 * LEASE });
@@ -138,7 +138,7 @@ describe.each([
     expect(provider.order).toEqual(['acquire a', 'acquire a', 'release a']);
   });
 
-  it('a lock that has lapsed is released once, and the caller that waits is asked for, in the tick of the call', async () => {
+  it('an expired lock is released only once, and the lock is requested for the waiter in the tick of the call', async () => {
     const { locks, clock, provider, lost } = await obliging(fair);
     await locks.acquire('a', { lease: LEASE });
     clock.block(VALIDITY);
@@ -151,7 +151,7 @@ describe.each([
     expect(provider.order.filter((call) => call === 'release a')).toHaveLength(1);
   });
 
-  it('a question that finds the loss asks for the caller that waits, in the order of a release', async () => {
+  it('a check that detects the loss sends the request for the waiter, in the same order as a release', async () => {
     const { locks, clock, provider } = await obliging(fair);
     const lock = await locks.acquire('a', { lease: LEASE });
     const waiting = watch(locks.acquire('a', { wait: 60_000 }));
@@ -166,23 +166,23 @@ describe.each([
   });
 });
 
-/** Questions by which code finds out that it has lost its lock. Each answers whether it has. */
+/** Calls through which code detects that it lost its lock. Each returns whether the lock is lost. */
 const QUESTIONS: readonly [string, (lock: Lock, kept: AbortSignal) => unknown][] = [
   ['isHeld()', (lock) => !lock.isHeld()],
   ['remaining()', (lock) => lock.remaining() === 0],
   ['assertHeld()', (lock) => thrownBy(() => lock.assertHeld()) instanceof LockLostError],
   ['extend()', (lock) => lock.extend().catch((error: unknown) => error instanceof LockLostError)],
   ['a signal that is read now', (lock) => lock.signal.aborted],
-  ['a signal that was kept', (_, signal) => signal.aborted],
+  ['a signal that was read earlier', (_, signal) => signal.aborted],
   ['the reason of its signal', (_, signal) => signal.reason instanceof LockLostError],
   ['throwIfAborted() of its signal', (_, signal) => thrownBy(() => signal.throwIfAborted()) instanceof LockLostError],
 ];
 
-describe.each(QUESTIONS)('a loss is found by %s', (_, ask) => {
+describe.each(QUESTIONS)('a loss detected by %s', (_, ask) => {
   it.each<[string, LockOptions, string, number]>([
     ['at the end of its lease', { lease: LEASE, minHold: 60_000 }, 'expired', VALIDITY],
     ['at the end of its maxHold', { lease: LEASE, minHold: 2_000, maxHold: 2_000 }, 'max-hold', 2_000],
-  ])('%s without a timer, reported and released once', async (_end, options, reason, heldFor) => {
+  ])('%s is reported and released only once, without a timer', async (_end, options, reason, heldFor) => {
     const { locks, clock, provider, kept, lost } = await obliging();
     const lock = await locks.acquire('a', options);
     const { signal } = lock;
@@ -198,7 +198,7 @@ describe.each(QUESTIONS)('a loss is found by %s', (_, ask) => {
     expect([lost(), kept, aborts]).toEqual([report, release, 1]);
     expect(signal.reason).toMatchObject({ reason, key: 'a' });
     for (const [, again] of QUESTIONS) expect(await again(lock, signal)).toBe(true);
-    // The timers that were due are late.
+    // The timers that were due fire late.
     await clock.advance(2 * LEASE);
     expect(await lock.release()).toBe('lost');
     expect([lost(), kept, aborts]).toEqual([report, release, 1]);
@@ -216,7 +216,7 @@ function thrownBy(work: () => void): unknown {
 }
 
 describe('the end of maxHold', () => {
-  it('is found by the watchdog, reported and released once', async () => {
+  it('is detected by the watchdog, reported and released only once', async () => {
     const { locks, clock, provider, lost } = await obliging();
     const lock = await locks.acquire('a', { lease: LEASE, maxHold: 25_000 });
     await clock.advance(24_999);
@@ -230,9 +230,9 @@ describe('the end of maxHold', () => {
   });
 
   it.each([
-    ['a question', false],
+    ['a check', false],
     ['the watchdog', true],
-  ])('takes one of several readers away, found by %s; the others keep the lock', async (_, timers) => {
+  ])('takes the lock from one of several readers but not from the others, detected by %s', async (_, timers) => {
     const { locks, clock, provider, lost } = await obliging();
     const [first, second] = await Promise.all([
       locks.acquire('a', { ...SHARED, lease: LEASE, maxHold: 2_000 }),
@@ -256,7 +256,7 @@ describe('the end of maxHold', () => {
 const LOSSES: readonly [string, (rig: Awaited<ReturnType<typeof obliging>>, lock: Lock) => unknown][] = [
   ['the server', ({ provider }, lock) => provider.revoke(lock.holder)],
   [
-    'a question',
+    'a check',
     ({ clock }, lock) => {
       clock.block(VALIDITY);
       lock.isHeld();
@@ -266,8 +266,8 @@ const LOSSES: readonly [string, (rig: Awaited<ReturnType<typeof obliging>>, lock
   ['the stop', ({ locks, clock }) => (void locks.stop(), clock.advance(10_000))],
 ];
 
-describe.each(LOSSES)('a lock of several readers whose loss is found by %s', (_, lose) => {
-  it('is held by none of them, and released as lost, for a loss listener of one reader', async () => {
+describe.each(LOSSES)('a lock of several readers whose loss is detected by %s', (_, lose) => {
+  it('is held by none of them, and released as lost, for a listener of one reader', async () => {
     const rig = await obliging();
     const { locks, clock, lost, names } = rig;
     const acquire = () => locks.acquire('a', { ...SHARED, lease: LEASE });
@@ -286,7 +286,7 @@ describe.each(LOSSES)('a lock of several readers whose loss is found by %s', (_,
   it.each([
     ['one reader releases the others', (index: number) => index === 0],
     ['each reader releases all', () => true],
-  ])('ends once for each of them when a loss listener of %s', async (_who, listens) => {
+  ])('ends exactly once for each of them if a loss listener of %s', async (_who, listens) => {
     const rig = await obliging();
     const { locks, clock, provider, events, log } = rig;
     const readers = await Promise.all(

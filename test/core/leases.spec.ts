@@ -9,20 +9,20 @@ import { ScriptedProvider } from './scripted-provider.js';
 
 const LEASE = 1_000;
 
-/** What becomes of one renewal: how long it travels and its answer comes back, in ms; `lost`: the answer never comes. */
+/** The fate of one renewal: how long the request and the response travel, in ms. `lost`: the response never arrives. */
 interface Journey {
   readonly there: number;
   readonly back: number;
   readonly fate: 'answered' | 'lost' | 'refused';
 }
 
-/** One lease at the far end of a wire that keeps the order of what is sent, and of nothing else. */
+/** A lease behind a network that preserves only the order of requests. */
 class DistantLease {
   readonly capabilities: LockCapabilities = {
     ...{ shared: false, fair: false, fencing: false, lease: 'per-lock' },
     ...{ minHold: false, forceRelease: false },
   };
-  /** When the backend forgets it, by its clock. */
+  /** When the lease expires at the backend, by its clock. */
   ends = -Infinity;
   #sent = 0;
   #lastArrival = 0;
@@ -82,7 +82,7 @@ async function heldOver(journeys: readonly Journey[]) {
   return { clock, lease, locks, lock: await locks.acquire('a', { lease: LEASE }) };
 }
 
-describe('a lease that is renewed over a bad wire', () => {
+describe('a lease renewed over an unreliable network', () => {
   const step = fc.oneof(
     fc.record({ do: fc.constant('pass' as const), milliseconds: fc.integer({ min: 1, max: 250 }) }),
     fc.record({ do: fc.constant('block' as const), milliseconds: fc.integer({ min: 1, max: 1_500 }) }),
@@ -90,7 +90,7 @@ describe('a lease that is renewed over a bad wire', () => {
     fc.record({ do: fc.constant('renew' as const), milliseconds: fc.integer({ min: 100, max: 300 }) }),
   );
 
-  it('is never believed in when the backend has forgotten it, and not again once it was lost', async () => {
+  it('is never considered held after the backend expired it, nor again after it was lost', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(journey(300, 900, 'answered', 'answered', 'lost', 'refused'), { minLength: 1, maxLength: 6 }),
@@ -119,7 +119,7 @@ describe('a lease that is renewed over a bad wire', () => {
     );
   });
 
-  it('is kept while two of three renewals fail and the third is quick', async () => {
+  it('survives if two of three renewals fail and the third is quick', async () => {
     await fc.assert(
       fc.asyncProperty(
         journey(20, 20, 'lost', 'refused'),
@@ -139,8 +139,8 @@ describe('a lease that is renewed over a bad wire', () => {
   });
 });
 
-describe('a lease that is renewed', () => {
-  it('counts when it is shorter from the moment it is sent, whatever is answered to earlier renewals', () => {
+describe('a renewed lease', () => {
+  it('applies a shorter length when the renewal is sent, whatever the response to earlier renewals', () => {
     const lease = new HeldLease({ lease: 30_000, validUntil: 1_000 }, 0);
     const renewed = (length: number, now: number) => {
       lease.change(length);
@@ -158,7 +158,7 @@ describe('a lease that is renewed', () => {
     expect(lease.longest).toBe(30_000);
   });
 
-  it('ignores the answer to a longer one once a shorter one is sent, also if the shorter one ends later than what is known', () => {
+  it('ignores the response to a longer renewal after a shorter one is sent, even if the shorter one ends later than the known end', () => {
     const lease = new HeldLease({ lease: 30_000, validUntil: 1_000 }, 0);
     lease.change(60_000);
     const long = lease.beginRenewal(0);
@@ -170,7 +170,7 @@ describe('a lease that is renewed', () => {
     expect(lease.longest).toBe(60_000);
   });
 
-  it('is renewed after a third of it, and a renewal that is not answered after a tenth of it, at most a second', () => {
+  it('is renewed after a third of its length, and an unanswered renewal is retried after a tenth, at most one second', () => {
     const lease = new HeldLease({ lease: 30_000, validUntil: 29_698 }, 0);
     expect(lease.renewAt).toBe(9_698);
     const first = lease.beginRenewal(9_698);
@@ -182,13 +182,13 @@ describe('a lease that is renewed', () => {
     expect(lease.renewAt).toBe(19_496);
   });
 
-  it('is not asked for again immediately by a provider that has gained next to nothing', () => {
+  it('is not renewed again immediately if the provider extended it only marginally', () => {
     const lease = new HeldLease({ lease: 30_000, validUntil: 100 }, 0);
     lease.acknowledged(lease.beginRenewal(50), 110, 0);
     expect(lease.renewAt).toBe(1_050);
   });
 
-  it('is not set back by the answer to a renewal that comes behind that to a later one', () => {
+  it("is not set back by an earlier renewal's response that arrives after a later one's", () => {
     const lease = new HeldLease({ lease: 30_000, validUntil: 29_698 }, 0);
     const [first, second] = [lease.beginRenewal(10_000), lease.beginRenewal(11_000)];
     lease.acknowledged(second, 40_698, 1);
@@ -199,7 +199,7 @@ describe('a lease that is renewed', () => {
 });
 
 it.each([false, true])(
-  'a longer lease is asked for only when renewals in flight are answered, unless their order is kept (ordered: %s)',
+  'a longer lease is requested only after renewals in flight complete, unless their order is kept (ordered: %s)',
   async (ordered) => {
     const provider = ScriptedProvider.obliging({ ordered });
     const { locks, clock } = await startManager({ provider });

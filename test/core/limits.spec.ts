@@ -7,7 +7,7 @@ import { ScriptedProvider } from './scripted-provider.js';
 describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
   const started = () => startManager({ provider: provide(new MemoryStore()), defaults: { reentrant: true } });
 
-  it('are entered again without taking more', async () => {
+  it('are re-entered without taking another share', async () => {
     const { locks } = await started();
     await locks.withLock(
       'report',
@@ -23,7 +23,7 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
 
   it.each<[string, LockOptions, LockOptions, RegExp]>([
     [
-      'a larger weight',
+      'with a larger weight',
       { limit: 3 },
       { limit: 3, weight: 2 },
       /held by this call with weight 1, .* weight 2 .*larger weight from the start/,
@@ -34,14 +34,19 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
       {},
       /already held in limited mode .* acquiring it in exclusive mode .*Use the same mode for both/,
     ],
-    ['shared', { limit: 3 }, { mode: 'shared' }, /already held in limited mode .* acquiring it in shared mode /],
     [
-      'limited in shared',
+      'in shared mode',
+      { limit: 3 },
+      { mode: 'shared' },
+      /already held in limited mode .* acquiring it in shared mode /,
+    ],
+    [
+      'in limited mode under a shared lock',
       { mode: 'shared' },
       { limit: 3 },
       /already held in shared mode .* acquiring it in limited mode /,
     ],
-  ])('are not entered again %s: the task would deadlock', async (_what, outer, inner, message) => {
+  ])('are not re-entered %s, because the task would deadlock', async (_what, outer, inner, message) => {
     const { locks } = await started();
     const nested = locks.withLock('report', () => locks.withLock('report', () => undefined, inner), outer);
     await expect(nested).rejects.toThrow(LockDeadlockError);
@@ -51,13 +56,13 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
     expect(await locks.admin.inspect('report')).toBeNull();
   });
 
-  it('are not entered again under a smaller limit, which could not be kept', async () => {
+  it('are not re-entered with a smaller limit, which could not be enforced', async () => {
     const { locks } = await started();
     const nested = locks.withLock('report', () => locks.withLock('report', () => 1, { limit: 2 }), { limit: 3 });
     await expect(nested).rejects.toThrow(/with limit 3, .* with limit 2\. Use the same limit everywhere/);
   });
 
-  it('of one process that are busy get no advice to enter them again', async () => {
+  it('that are busy in their own process get no advice to re-enter them', async () => {
     const { locks } = await started();
     await locks.acquire('report', { limit: 1 });
     const busy = locks.acquire('report', { limit: 1, wait: 0 });
@@ -68,9 +73,9 @@ describe.each(BACKENDS)('limited locks (%s backend)', (_, provide) => {
 it.each<[string, LockOptions, RegExp]>([
   ['a weight without a limit', { weight: 2 }, /"weight" needs "limit"/],
   ['a mode', { limit: 2, mode: 'shared' }, /"limit" and "mode" are mutually exclusive/],
-  ['no holder at all', { limit: 0 }, /"limit" is 0, but must be a whole number >= 1/],
-  ['a part of a holder', { limit: 1.5 }, /"limit" is 1.5/],
-  ['text', { limit: '3' as never }, /"limit" is '3', but/],
+  ['zero holders', { limit: 0 }, /"limit" is 0, but must be a whole number >= 1/],
+  ['a fractional holder', { limit: 1.5 }, /"limit" is 1.5/],
+  ['a string', { limit: '3' as never }, /"limit" is '3', but/],
   ['an infinite limit', { limit: Infinity }, /"limit" is Infinity/],
   [
     'a weight that never fits',
@@ -82,22 +87,26 @@ it.each<[string, LockOptions, RegExp]>([
     { limit: 10_001 },
     /more than 10000 callers could hold the key: lower the limit/,
   ],
-  ['their number also of heavier ones', { limit: 30_001, weight: 3 }, /with a "weight" of 3, so more than 10000/],
-  ['no weight', { limit: 2, weight: 0 }, /"weight" is 0/],
-])('a limit refuses %s', async (_, options, message) => {
+  [
+    'a limit that allows too many holders even with heavier weights',
+    { limit: 30_001, weight: 3 },
+    /with a "weight" of 3, so more than 10000/,
+  ],
+  ['zero weight', { limit: 2, weight: 0 }, /"weight" is 0/],
+])('a limit is rejected with %s', async (_, options, message) => {
   const { locks } = await startManager();
   const error: unknown = await locks.acquire('report', options).catch((reason: unknown) => reason);
   expect(error).toBeInstanceOf(LockConfigError);
   expect(String(error)).toMatch(message);
 });
 
-it('a provider without limits refuses them', async () => {
+it('a provider that does not support limits rejects them', async () => {
   const { locks } = await startManager({ provider: new ScriptedProvider() });
   await expect(locks.acquire('report', { limit: 2 })).rejects.toThrow('Lock provider "main" cannot enforce "limit"');
 });
 
 it.each([true, false])(
-  'thousands that run out together end one by one, whatever a listener of that acquires (fair: %s)',
+  'thousands of leases that expire together end one by one, whatever a listener acquires meanwhile (fair: %s)',
   async (fair) => {
     const provider = ScriptedProvider.obliging({ limits: true, fair });
     const { locks, clock } = await startManager({ provider });

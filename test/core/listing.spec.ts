@@ -8,7 +8,7 @@ import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { DistantBackend, DistantProvider } from '../contract/memory-server.js';
 import { startManager } from './manager-rig.js';
 
-/** Stops although locks are held. */
+/** Stops the manager even though locks are held. */
 async function stop(locks: LockManager, clock: FakeClock): Promise<void> {
   const stopping = locks.stop();
   await clock.advance(1);
@@ -21,7 +21,7 @@ async function listOf(locks: LockManager, prefix?: string): Promise<LockInfo[]> 
   return listed;
 }
 
-it('shows each holder by the instance of its application', async () => {
+it('a listing names each holder by the instance of its application', async () => {
   const store = new MemoryStore();
   const clock = new FakeClock();
   const provider = new MemoryLockProvider({ store });
@@ -43,7 +43,7 @@ it('shows each holder by the instance of its application', async () => {
   await stop(ann.locks, clock);
 });
 
-it('ends, although a key is freed and taken again at each step', async () => {
+it('a listing ends even if a key is released and acquired again at each step', async () => {
   const { locks } = await startManager();
   let lock = await locks.acquire('a');
   const other = await locks.acquire('b');
@@ -60,7 +60,7 @@ it('ends, although a key is freed and taken again at each step', async () => {
   await locks.stop();
 });
 
-it('is by default the name of the host and the id of the process', async () => {
+it('an instance is named by host and process id by default', async () => {
   const { locks, clock } = await startManager({ shutdownGrace: 0 });
   await locks.acquire('order:1');
   const [lock] = await listOf(locks);
@@ -68,7 +68,7 @@ it('is by default the name of the host and the id of the process', async () => {
   await stop(locks, clock);
 });
 
-it.each(['', 'a\nb', 'é', 'x'.repeat(101)])('refuses the instance %j', (instance) => {
+it.each(['', 'a\nb', 'é', 'x'.repeat(101)])('the instance %j is rejected', (instance) => {
   const make = () => new LockManager({ providers: { main: new MemoryLockProvider() }, instance });
   expect(make).toThrow(LockConfigError);
   expect(make).toThrow('Option "instance"');
@@ -89,7 +89,7 @@ describe('the record of an instance', () => {
     Recording.isRefused = false;
   });
 
-  it('is written after the start, after each outage and each hour, and not after the stop', async () => {
+  it('is written after the start, after each outage and every hour, but not after the stop', async () => {
     const provider = new DistantProvider(new MemoryStore(), Recording);
     const { locks, clock } = await startManager({ provider });
     const start = clock.now();
@@ -110,7 +110,7 @@ describe('the record of an instance', () => {
     expect(written()).toHaveLength(4);
   });
 
-  it('is written again in a minute after a failure, also when the start has failed', async () => {
+  it('is retried a minute after a failure, even after a failed start', async () => {
     const provider = new DistantProvider(new MemoryStore(), Recording);
     provider.cable.cutOff();
     Recording.isRefused = true;
@@ -127,7 +127,7 @@ describe('the record of an instance', () => {
   });
 });
 
-it('knows the time of a token that is the time, and not that of one that was counted', () => {
+it('timeOfToken() derives the time from a timestamp token, but not from a counter', () => {
   const now = Date.UTC(2026, 0, 1);
   expect(timeOfToken(BigInt(now) * 1000n - 5_000_000n, now)).toEqual(new Date(now - 5_000));
   expect(timeOfToken(BigInt(now) * 1000n + 5_000_000n, now)).toBeNull();

@@ -25,7 +25,7 @@ async function nest(locks: LockManager, ...steps: readonly (LockKey | Step)[]): 
   if (first) await locks.withLock(first.key, () => nest(locks, ...rest), first.options);
 }
 
-describe('the warning of locks in opposite orders', () => {
+describe('the warning about opposite lock orders', () => {
   let locks: LockManager;
   let clock: FakeClock;
   let log: string[];
@@ -33,7 +33,7 @@ describe('the warning of locks in opposite orders', () => {
     ({ locks, clock, log } = await startManager());
   });
 
-  it('names both places when a second order closes it, and comes once', async () => {
+  it('names both places when a second order closes the cycle, and is logged only once', async () => {
     await nest(locks, 'order:42', 'stock:7');
     await nest(locks, 'stock:8', 'box:1');
     await nest(locks, 'order:42', 'stock:7', 'box:1');
@@ -48,7 +48,7 @@ describe('the warning of locks in opposite orders', () => {
     ]);
   });
 
-  it('is about callers that do wait for each other', async () => {
+  it('concerns callers that do wait for each other', async () => {
     const bothHold = deferred();
     let holding = 0;
     const crossing = (outer: string, inner: string) =>
@@ -65,14 +65,14 @@ describe('the warning of locks in opposite orders', () => {
     expect(log).toHaveLength(1);
   });
 
-  it('does not come for an order that nobody reverses, whatever the alphabet says', async () => {
+  it('is not logged for an order that no call reverses, whatever the alphabetical order', async () => {
     await nest(locks, 'c:1', 'b:1', 'a:1');
     await nest(locks, 'c:2', 'a:2');
     await nest(locks, 'd:1', 'c:1');
     expect(log).toEqual([]);
   });
 
-  it('comes for a smaller key under a larger one with the same name, and not for a larger one under a smaller', async () => {
+  it('is logged for a smaller key under a larger one of the same name, but not for a larger key under a smaller one', async () => {
     await nest(locks, 'order:1', 'order:2', 'order:3');
     expect(log).toEqual([]);
     await nest(locks, 'order:5', 'order:4');
@@ -81,12 +81,12 @@ describe('the warning of locks in opposite orders', () => {
       'Lock "order:4" (provider "main") is acquired under "order:5", which sorts after it: two callers that nest them in opposite orders can deadlock. ' +
         'Acquire keys in sorted order, or all at once as an array. (Warned once per pair.)',
     ]);
-    // Another key of that name is around this call alone.
+    // The outer call holds two keys of that name, one of them larger.
     await nest(locks, ['stock:1', 'stock:5'], 'stock:3');
     expect(log).toHaveLength(2);
   });
 
-  it('does not come where the callers meet only as readers at one of the locks', async () => {
+  it('is not logged if the callers meet only as readers at one of the locks', async () => {
     await nest(locks, 'order:1', shared('price:1'));
     await nest(locks, shared('price:1'), 'order:1');
     expect(log).toEqual([]);
@@ -99,14 +99,14 @@ describe('the warning of locks in opposite orders', () => {
     expect(log).toHaveLength(1);
   });
 
-  it('comes for limited locks, which wait for each other when the limit is reached', async () => {
+  it('is logged for limited locks, which wait for each other when the limit is reached', async () => {
     const pool = { key: 'pool', options: { limit: 2 } };
     await nest(locks, 'order:1', pool);
     await nest(locks, pool, 'order:1');
     expect(log).toHaveLength(1);
   });
 
-  it('tells providers apart, and finds a cycle over two of them', async () => {
+  it('distinguishes providers, and finds a cycle over two of them', async () => {
     const providers = { main: new MemoryLockProvider(), other: new MemoryLockProvider() };
     const { locks, log } = await startManager({ providers, default: 'main' });
     await nest(locks, on('main', 'order:1'), on('main', 'stock:1'));
@@ -120,7 +120,7 @@ describe('the warning of locks in opposite orders', () => {
     );
   });
 
-  it('does not come for a call that does not wait, enters a lock again, is detached or outlives the lock', async () => {
+  it('is not logged for a call that does not wait, is reentrant, is detached or outlives the lock', async () => {
     const { locks, log } = await startManager({ defaults: { reentrant: true } });
     await nest(locks, 'order:1', 'stock:1');
     await nest(locks, 'stock:1', { key: 'order:1', options: { wait: 0 } });
@@ -137,39 +137,39 @@ describe('the warning of locks in opposite orders', () => {
     });
     ended.resolve();
     await late;
-    // acquire() opens no context.
+    // acquire() sets no context.
     const stock = await locks.acquire('stock:1');
     await nest(locks, 'order:1');
     expect(log).toEqual([]);
-    // Here it is in hand.
+    // run() makes it the current lock.
     await stock.run(() => nest(locks, 'order:1'));
     expect(log).toHaveLength(1);
     await stock.release();
   });
 
-  it('comes for a key beside one that is entered again', async () => {
+  it('is logged for a key acquired together with a re-entered one', async () => {
     const { locks, log } = await startManager({ defaults: { reentrant: true } });
     await nest(locks, 'a:1', 'b:1');
     await nest(locks, 'b:1', ['a:1', 'b:1']);
     expect(log).toHaveLength(1);
   });
 
-  it('leaves a call that waits for its own holder to the warning of that', async () => {
+  it('is not logged for a call that waits for its own holder, which has its own warning', async () => {
     const own = watch(nest(locks, 'a:1', 'b:1', { key: 'a:1', options: { wait: 10 } }));
     await clock.advance(10);
     expect(own.error).toMatchObject({ code: 'LOCK_BUSY' });
-    // When the wait starts, and when it has ended.
+    // The first is logged when the wait starts, the second when it ends.
     expect(log).toEqual([
       expect.stringContaining('requested in the async context of its own holder'),
       (own.error as Error).message,
     ]);
   });
 
-  it('does not come for several keys of one call, but for a call that nests them the other way round', async () => {
+  it('is not logged for several keys of one call, but for a call that nests them in the opposite order', async () => {
     await nest(locks, ['stock:1', 'order:1', 'box:1']);
     await nest(locks, ['order:2', 'box:2']);
     await nest(locks, 'box:1', ['order:2', 'stock:2']);
-    // Keys of which the value comes first.
+    // The value comes first in these keys.
     await nest(locks, ['1:a', '2:a']);
     await nest(locks, ['1:b', '2:a', '2:b']);
     expect(log).toEqual([]);
@@ -178,12 +178,12 @@ describe('the warning of locks in opposite orders', () => {
     expect(log[0]).toContain('"box:3" (provider "main") is acquired under "stock:3", and elsewhere');
   });
 
-  it('comes at most a hundred times', async () => {
+  it('is logged at most a hundred times', async () => {
     for (let each = 0; each < 120; each += 1) await nest(locks, `${each}:2`, `${each}:1`);
     expect(log).toHaveLength(100);
   });
 
-  it('remembers 5,000 pairs, and no more', async () => {
+  it('is based on the first 5,000 pairs only', async () => {
     for (let each = 0; each < 5_000; each += 1) await nest(locks, 'outer', `name ${each}`);
     await nest(locks, 'outer', 'late');
     await nest(locks, 'late', 'outer');
@@ -210,7 +210,7 @@ describe('the names of templates', () => {
     await lock.release();
   };
 
-  it('are equal whatever the values are called, and that of a call without a template', async () => {
+  it('are equal whatever the values are called, and match a call without a template', async () => {
     await nestPlanned(
       locks,
       ['order:#{order.id}', 'order:1'],
@@ -225,7 +225,7 @@ describe('the names of templates', () => {
     expect(log[0]).toContain('"stock:1" of Shop.28 under "order:1" of Shop.17');
   });
 
-  it('differ where the text differs, also behind a value or one common word', async () => {
+  it('differ if the text differs, even after a value or a common word', async () => {
     const tenantOrder = ['#{ctx.tenant}:order:#{id}', 'acme:order:1'] as const;
     const tenantStock = ['#{ctx.tenant}:stock:#{id}', 'acme:stock:1'] as const;
     await nestPlanned(locks, tenantStock, tenantOrder);
@@ -236,7 +236,7 @@ describe('the names of templates', () => {
     expect(log).toHaveLength(1);
   });
 
-  it('may have keys that sort both ways: a nesting that goes down counts also after one that goes up', async () => {
+  it('may have keys that sort both ways: a descending nesting counts even after an ascending one', async () => {
     const order = (tenant: string) => ['#{ctx.tenant}:order:#{id}', `${tenant}:order:1`] as const;
     const stock = (tenant: string) => ['#{ctx.tenant}:stock:#{id}', `${tenant}:stock:1`] as const;
     await nestPlanned(locks, order('acme'), stock('acme'));
@@ -246,7 +246,7 @@ describe('the names of templates', () => {
     expect(log).toHaveLength(1);
   });
 
-  it('are those of the template that has made the key, where a method has several', async () => {
+  it('come from the template that made the key if a method has several', async () => {
     const both = 'order:#{id}, stock:#{item}';
     await nestPlanned(locks, [both, ['order:1', 'stock:1']], ['box:#{id}', 'box:1']);
     await nestPlanned(locks, ['order:#{id}', 'order:2'], ['stock:#{id}', 'stock:2']);
@@ -268,7 +268,7 @@ describe('an opposite order', () => {
     readonly wanted: 'shared' | 'exclusive';
   }
 
-  it('is found exactly when its second nesting comes, with any readers and writers', async () => {
+  it('is found exactly at its second nesting, with any mix of readers and writers', async () => {
     const mode = fc.constantFrom('shared' as const, 'exclusive' as const);
     const name = fc.integer({ min: 0, max: 3 });
     const seen = fc
@@ -305,8 +305,8 @@ describe('an opposite order', () => {
   });
 });
 
-describe('the cost of it', () => {
-  it('is nothing for a lock outside of any other', async () => {
+describe('the cost of the lock order', () => {
+  it('is zero for a lock outside any other', async () => {
     const { locks } = await startManager();
     const asked = [jest.spyOn(LockOrder.prototype, 'under'), jest.spyOn(LockOrder.prototype, 'together')];
     await locks.withLock('order:1', () => undefined);
@@ -317,7 +317,7 @@ describe('the cost of it', () => {
     }
   });
 
-  it('goes over none of the known orders where a nested call has one of them', async () => {
+  it('involves no iteration over the known orders if a nested call matches one of them', async () => {
     const { locks } = await startManager();
     for (let each = 0; each < 400; each += 1) await nest(locks, 'outer:1', `name ${each}`);
     await nest(locks, ['name 7', 'name 8']);

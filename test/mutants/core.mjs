@@ -11,7 +11,7 @@ export const CORE = [
     to: '',
     breaks: 'a call with several keys requests one early that is held around it',
     killedBy: 'test/core/key-chain.spec.ts',
-    test: 'do not include a key that is held around them, and count it',
+    test: 'exclude a key that is already held around them from the chain, but count it',
   },
   {
     id: 'later-key-as-old-as-call',
@@ -29,7 +29,7 @@ export const CORE = [
     to: 'if (sent !== undefined) return true;',
     breaks: 'a caller holds a later key while it still waits for an earlier one',
     killedBy: 'test/core/key-chain.spec.ts',
-    test: 'give a grant back that comes before the grant of the key before it',
+    test: 'release a grant that arrives before the previous key',
   },
   // Deadlocks.
   {
@@ -39,7 +39,7 @@ export const CORE = [
     to: 'const BEATS = 1;',
     breaks: 'a record that was in flight when a cycle was seen proves the cycle',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: 'is in none if it has published once more',
+    test: 'is not in a deadlock if it published only once more',
   },
   {
     id: 'beats-from-first-look',
@@ -48,7 +48,7 @@ export const CORE = [
     to: 'own.suspicion = cycle && { cycle, seenAt: this.clock.now(), beats: cycle.map(({ beat }) => beat) };',
     breaks: 'beats count from the look that saw the cycle, parts of which may be older than its end',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: 'is in none if it has published once more',
+    test: 'is not in a deadlock if it published only once more',
   },
   {
     id: 'victim-without-its-grant',
@@ -57,7 +57,7 @@ export const CORE = [
     to: '    refused',
     breaks: 'a caller is refused although it has lost the lock that closed the cycle',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: 'when the victim has just lost the lock that closed the cycle',
+    test: 'does not refuse a victim that has just lost the lock that closed the cycle',
   },
   {
     id: 'two-victims-of-a-look',
@@ -66,7 +66,7 @@ export const CORE = [
     to: '',
     breaks: 'one look refuses two callers whose cycles one refusal would end',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: 'lose one caller, also where one look has found both',
+    test: 'cost only one caller, even if one check found both',
   },
   {
     id: 'same-id-after-unanswered-write',
@@ -75,7 +75,7 @@ export const CORE = [
     to: 'own.suspicion = undefined;',
     breaks: 'a wait keeps its id although an earlier record of it may still be executed',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: 'then the proof begins again, under new ids',
+    test: 'makes the proof start over under new ids',
   },
   {
     id: 'ended-wait-stays-published',
@@ -84,7 +84,7 @@ export const CORE = [
     to: '',
     breaks: 'a wait that is over stays published until the next beat',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: 'of 3100 ms, before another wait closes the cycle: nobody is refused',
+    test: 'after 3100 ms, before another wait closes the cycle, leads to no refusal',
   },
   {
     id: 'most-active-process-counts',
@@ -93,7 +93,7 @@ export const CORE = [
     to: 'if (!beats.some((beat',
     breaks: 'one process of a cycle that lives proves the whole cycle',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: 'is in none if it is frozen: its text stays as it was',
+    test: 'is not in a deadlock if it is frozen, so that its text stays unchanged',
   },
   {
     id: 'look-reads-two-keys',
@@ -102,7 +102,7 @@ export const CORE = [
     to: 'const MAX_KEYS = 2;',
     breaks: 'a look follows a cycle over two keys only',
     killedBy: 'test/core/deadlock-watch.spec.ts',
-    test: 'in three applications: exactly one is refused, within 5 s',
+    test: 'of three applications refuses exactly one caller within 5 s',
   },
   {
     id: 'record-beyond-bound',
@@ -120,7 +120,7 @@ export const CORE = [
     to: 'if (!blocks(link, from)) continue;',
     breaks: 'several callers of a cycle find that they are the victim',
     killedBy: 'test/core/cycle-search.spec.ts',
-    test: 'finds the one that the latest wait closes',
+    test: 'finds a cycle only from the latest wait',
   },
   {
     id: 'readers-keep-readers-out',
@@ -129,7 +129,7 @@ export const CORE = [
     to: 'return true;',
     breaks: 'a cycle is seen where readers wait for readers',
     killedBy: 'test/core/cycle-search.spec.ts',
-    test: 'knows that readers keep no reader out, and limited holders nobody',
+    test: 'knows that readers do not block readers, and limited holders block no caller',
   },
   // Lock order.
   {
@@ -139,7 +139,7 @@ export const CORE = [
     to: 'return this.#names.of(lock);',
     breaks: 'locks of two providers with one name count as one in their order',
     killedBy: 'test/core/lock-order.spec.ts',
-    test: 'tells providers apart, and finds a cycle over two of them',
+    test: 'distinguishes providers, and finds a cycle over two of them',
   },
   {
     id: 'order-of-readers',
@@ -148,7 +148,7 @@ export const CORE = [
     to: 'return true;',
     breaks: 'opposite orders are reported although the callers meet as readers',
     killedBy: 'test/core/lock-order.spec.ts',
-    test: 'does not come where the callers meet only as readers at one of the locks',
+    test: 'is not logged if the callers meet only as readers at one of the locks',
   },
   {
     id: 'order-known-by-names-only',
@@ -157,7 +157,7 @@ export const CORE = [
     to: 'const modes = 0;',
     breaks: 'a pair that was seen with readers is not looked at again with writers',
     killedBy: 'test/core/lock-order.spec.ts',
-    test: 'does not come where the callers meet only as readers at one of the locks',
+    test: 'is not logged if the callers meet only as readers at one of the locks',
   },
   {
     id: 'order-of-first-nesting-only',
@@ -175,7 +175,7 @@ export const CORE = [
     to: 'else',
     breaks: 'there is no bound on the orders that are remembered',
     killedBy: 'test/core/lock-order.spec.ts',
-    test: 'remembers 5,000 pairs, and no more',
+    test: 'is based on the first 5,000 pairs only',
   },
   // Labels and contention.
   {
@@ -185,7 +185,7 @@ export const CORE = [
     to: 'remaining <= 0) return;',
     breaks: 'a hold is labelled after a suspension before it was verified',
     killedBy: 'test/core/labels.spec.ts',
-    test: 'on a machine that was suspended is labelled only when the backend has confirmed it',
+    test: 'is labeled after a suspension of the machine only once the backend has confirmed it',
   },
   {
     id: 'no-second-look',
@@ -194,7 +194,7 @@ export const CORE = [
     to: 'void isDone;',
     breaks: 'a caller that came just before its holder never learns the label',
     killedBy: 'test/core/labels.spec.ts',
-    test: 'is looked for a second time by a caller that came before the holder',
+    test: 'is looked up again by a caller that came before the holder',
   },
   {
     id: 'entered-together-counts-as-queue',

@@ -422,7 +422,7 @@ export const SIMULATED = [
     to: '',
     breaks: 'a task begins under a lock that was lost before',
     killedBy: 'test/core/guarded-task.spec.ts',
-    test: 'does not start under a lock that was lost since its grant',
+    test: 'does not start under a lock that was lost after its grant',
     reason: 'the lock must end in the tick between its grant and its task',
   },
   {

@@ -25,7 +25,7 @@ export interface RecordedEvent<N extends LockEventName = LockEventName> {
   readonly event: LockEventMap[N];
 }
 
-/** A manager on a fake clock, which records its events and log. */
+/** Starts a manager on a fake clock, and records its events and log. */
 export async function startManager(options: Partial<LockManagerOptions> & { readonly provider?: LockProvider } = {}) {
   const { provider, ...rest } = options;
   const clock = new FakeClock();
@@ -45,13 +45,13 @@ export async function startManager(options: Partial<LockManagerOptions> & { read
   return { locks, clock, log, events, names: () => events.map(({ name }) => name) };
 }
 
-/** One backend that keeps a queue and one that polls, over the same table of locks. */
+/** A backend that keeps a queue and a backend that polls, over the same store. */
 export const BACKENDS: readonly [string, (store: MemoryStore) => LockProvider][] = [
   ['fair', (store) => new MemoryLockProvider({ store })],
   ['polling', (store) => new PollingProvider(store)],
 ];
 
-/** What has become of a promise so far. Makes it a handled one, whatever becomes of it. */
+/** The outcome of a promise so far. Also marks the promise as handled. */
 export class Outcome<T> {
   state: 'pending' | 'fulfilled' | 'rejected' = 'pending';
   value: T | undefined;
@@ -88,9 +88,9 @@ export function deferred<T = void>() {
 
 const POLL = 5;
 
-/** Memory as a backend without a queue: a request waits by asking again. */
+/** Memory as a backend without a queue: a request waits by polling. */
 export class PollingProvider implements LockProvider {
-  /** How many requests wait in its backends now, and at most ever. */
+  /** The number of requests that currently wait in the backends, and its maximum so far. */
   waiters = 0;
   mostWaiters = 0;
 

@@ -14,7 +14,7 @@ const LEASE = 10_000;
 const VALIDITY = LEASE - (LEASE * 0.01 + 2);
 const FREE: ReleaseOptions = { keepFor: 0, failed: false };
 
-/** A composite that passes everything on to its member. */
+/** A composite that delegates all calls to its member. */
 class Relay extends ScriptedProvider {
   readonly members = ['inner'];
   member!: Member;
@@ -27,7 +27,7 @@ class Relay extends ScriptedProvider {
     return super.createBackend(context);
   }
 
-  /** What the member is asked for this request, always the same. */
+  /** Returns the member's request for this request, always the same. */
   atMember(request: AcquireRequest): MemberLockRequest {
     return (request.state ??= this.member.request(request)) as MemberLockRequest;
   }
@@ -44,7 +44,7 @@ async function started(fair = true) {
   return { ...rig, relay, inner, ids, kept };
 }
 
-/** As {@link started}, with a request of the composite that the member has granted. */
+/** Like {@link started}, with a composite's request that the member has granted. */
 async function granted(terms: { readonly fair?: boolean; readonly minHold?: number } = {}) {
   const rig = await started(terms.fair);
   const told: unknown[] = [];
@@ -57,10 +57,10 @@ async function granted(terms: { readonly fair?: boolean; readonly minHold?: numb
 }
 
 describe.each([
-  ['has a queue', true],
+  ['is fair', true],
   ['is polled', false],
-])('a member whose backend %s, after the deadline of its lease and before any timer', (_, fair) => {
-  it('sends one release when it is released, and tells the loss', async () => {
+])('a member whose backend %s, after the deadline of its lease and before any timer fires', (_, fair) => {
+  it('sends one release when released, and reports the loss', async () => {
     const { request, told, inner, kept, clock } = await granted({ fair });
     clock.block(VALIDITY);
     expect(await request.release(FREE)).toBe('lost');
@@ -72,7 +72,7 @@ describe.each([
     expect([inner.order.length, told.length, clock.pendingTimers]).toEqual([2, 1, 0]);
   });
 
-  it('sends one release instead of a renewal, and tells the loss', async () => {
+  it('sends one release instead of a renewal, and reports the loss', async () => {
     const { request, told, inner, clock } = await granted({ fair });
     clock.block(VALIDITY);
     expect(await request.renew(LEASE)).toBe('lost');
@@ -82,20 +82,20 @@ describe.each([
     expect([inner.order.length, told.length, clock.pendingTimers]).toEqual([2, 1, 0]);
   });
 
-  it('is no obstacle for one attempt of this process in the member, which finds the loss', async () => {
+  it('does not block a single attempt by this process at the member, which detects the loss', async () => {
     const { locks, request, told, inner, clock } = await granted({ fair });
     clock.block(VALIDITY);
     const trying = watch(locks.tryAcquire('a', { provider: 'inner' }));
     expect([inner.order, told]).toEqual([['acquire a', 'release a', 'acquire a'], [undefined]]);
     await clock.advance(0);
     expect(trying.value?.isHeld()).toBe(true);
-    // Its lock belongs to another request, which the release does not end.
+    // The new lock belongs to another request, which the release does not end.
     expect(await request.release(FREE)).toBe('lost');
     expect([trying.value?.isHeld(), told.length]).toEqual([true, 1]);
     expect(await trying.value?.release()).toBe('released');
   });
 
-  it('is no obstacle either where a renewal has made its lease shorter', async () => {
+  it('does not block a single attempt after a renewal has shortened the lease either', async () => {
     const { locks, request, told, inner, clock } = await granted({ fair });
     await request.renew(LEASE / 2);
     clock.block((LEASE / 2) * 0.99 - 2);
@@ -105,7 +105,7 @@ describe.each([
     expect(await trying.value?.release()).toBe('released');
   });
 
-  it('is valid until then: it is renewed and released by the composite alone', async () => {
+  it('is valid until then, renewed and released only by the composite', async () => {
     const { request, told, inner, clock } = await granted({ fair });
     await clock.advance(VALIDITY - 1);
     expect(inner.order).toEqual(['acquire a']);
@@ -115,7 +115,7 @@ describe.each([
     expect([inner.order, told]).toEqual([['acquire a', 'renew a', 'release a'], []]);
   });
 
-  it('sends one release for a lock of the composite that is released then, and the loss is reported once', async () => {
+  it("sends one release for a composite's lock that is released then, and the loss is reported only once", async () => {
     const { locks, inner, clock, events } = await started(fair);
     const lock = await locks.acquire('a', { lease: LEASE });
     clock.block(VALIDITY);
@@ -129,7 +129,7 @@ describe.each([
   });
 });
 
-describe('a member that has lost a lock with minHold keeps the key', () => {
+describe('a member that loses a lock with minHold', () => {
   const [MIN_HOLD, PASSED] = [60_000, 1_000];
 
   it.each<[string, (rig: Awaited<ReturnType<typeof granted>>) => unknown, number]>([
@@ -157,7 +157,7 @@ describe('a member that has lost a lock with minHold keeps the key', () => {
       ({ clock, locks }) => (clock.block(VALIDITY - PASSED), locks.tryAcquire('a', { provider: 'inner' })),
       VALIDITY,
     ],
-  ])('where the loss is found by %s', async (_, lose, passed) => {
+  ])('keeps the key retained if the loss is detected by %s', async (_, lose, passed) => {
     const rig = await granted({ minHold: MIN_HOLD });
     await rig.clock.advance(PASSED);
     await lose(rig);
@@ -167,9 +167,9 @@ describe('a member that has lost a lock with minHold keeps the key', () => {
     expect(rig.kept).toHaveLength(1);
   });
 
-  it('from its own entry on, also where the composite has made no lock of it yet', async () => {
+  it('keeps the key retained from its own grant on, even if the composite does not hold the lock yet', async () => {
     const { locks, relay, inner, kept, clock } = await started();
-    // The composite waits for something else after its member has granted.
+    // The composite waits for something else after its member's grant.
     relay.onAcquire = (request) =>
       relay
         .atMember(request)
@@ -185,7 +185,7 @@ describe('a member that has lost a lock with minHold keeps the key', () => {
     expect(kept).toEqual([{ keepFor: expect.closeTo(MIN_HOLD - VALIDITY * 0.99) as unknown, failed: true }]);
   });
 
-  it('not where the composite gives it back unused', async () => {
+  it('does not retain the key if the composite releases the lock unused', async () => {
     const { locks, relay, kept, clock } = await started();
     const leaving = new AbortController();
     relay.onAcquire = (request) =>
@@ -202,8 +202,8 @@ describe('a member that has lost a lock with minHold keeps the key', () => {
   });
 });
 
-describe('a request of a composite', () => {
-  it('goes to the backend of its member beside a caller of this process that waits there', async () => {
+describe("a composite's request to a member", () => {
+  it('is sent separately from a caller of this process that waits at the member', async () => {
     const { locks, inner, relay, ids } = await started();
     inner.onAcquire = undefined;
     const waiting = watch(locks.acquire('a', { provider: 'inner', wait: 60_000 }));
@@ -215,7 +215,7 @@ describe('a request of a composite', () => {
     expect([waiting.state, ids]).toEqual(['pending', []]);
   });
 
-  it('is not granted what its server took away before the grant arrived: it is asked for under another id', async () => {
+  it('is sent again under another id if the server revoked its grant before the grant arrived', async () => {
     const { locks, inner, clock } = await started();
     inner.onAcquire = undefined;
     const waiting = watch(locks.acquire('a', { wait: 60_000 }));
@@ -230,7 +230,7 @@ describe('a request of a composite', () => {
     expect(waiting.value?.isHeld()).toBe(true);
   });
 
-  it('that is released while its ask is in flight is released again when it is granted all the same', async () => {
+  it('is released again if it is granted after it was released in flight', async () => {
     const { relay, inner, clock } = await started();
     inner.onAcquire = undefined;
     const request = requestFor('a', 'r1', { lease: LEASE });
@@ -243,7 +243,7 @@ describe('a request of a composite', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('is released when its signal aborts in the queue, also where the composite forgets it then', async () => {
+  it('is released when its signal aborts in the queue, even if the composite then forgets it', async () => {
     const { relay, inner, clock } = await started();
     inner.onAcquire = undefined;
     const request = requestFor('a', 'r1', { lease: LEASE });
@@ -261,7 +261,7 @@ describe('a request of a composite', () => {
     expect([inner.order.length, clock.pendingTimers]).toEqual([2, 0]);
   });
 
-  it('is released only once in an outage if nothing of it was sent', async () => {
+  it('is released only once during an outage if nothing was sent', async () => {
     const { relay, inner, clock } = await started();
     inner.onAcquire = () => Promise.reject(new LockUnavailableError('down', { sent: false }));
     inner.onRelease = () => 'unknown';
@@ -273,7 +273,7 @@ describe('a request of a composite', () => {
   });
 });
 
-it('a member whose server refuses a renewal says so to the composite, and is not silent by that', async () => {
+it('a member passes a refused renewal on to the composite, and does not count as unavailable', async () => {
   const { request, inner, names } = await granted();
   const refusal = new LockConfigError('not allowed');
   inner.onRenew = () => Promise.reject(refusal);

@@ -11,7 +11,7 @@ import { BACKENDS, startManager } from './manager-rig.js';
 const KEYS = ['a', 'b'] as const;
 type Key = (typeof KEYS)[number];
 
-/** How a lock is taken, and what excludes what. */
+/** The mode of a lock, which decides what conflicts with it. */
 interface Kind {
   readonly mode: LockMode;
   readonly limited?: LimitShare;
@@ -19,10 +19,10 @@ interface Kind {
 
 const optionsOf = ({ mode, limited }: Kind): LockOptions => (mode === 'limited' ? { ...limited } : { mode });
 
-/** What the model knows of one lock that somebody has in hand. */
+/** The model's state of one lock that the test holds a reference to. */
 interface Entry {
   readonly id: number;
-  /** The first entry of the hold that this one has joined; its own id where it has taken the lock. */
+  /** The first entry of the hold that this one joined, or its own id if it acquired the lock. */
   readonly root: number;
   readonly key: Key;
   readonly kind: Kind;
@@ -33,7 +33,7 @@ interface ModelHold {
   readonly root: number;
   readonly key: Key;
   readonly kind: Kind;
-  /** Until when it is sure. */
+  /** The end of the guaranteed validity. */
   validUntil: number;
   readonly keepUntil: number;
   entries: number;
@@ -57,7 +57,7 @@ class Model {
 
   lose(hold: ModelHold): void {
     this.holds = this.holds.filter((each) => each !== hold);
-    // Whoever finds the loss gives back what is left, and retains the key for the rest of `minHold`.
+    // Whoever detects the loss releases the rest of the lease, and retains the key for the rest of `minHold`.
     this.retain(hold);
     for (const entry of this.entries) if (entry.root === hold.root && entry.state === 'held') entry.state = 'lost';
   }
@@ -70,7 +70,10 @@ class Model {
     return this.retained.filter((hold) => hold.key === key && hold.keepUntil > this.now);
   }
 
-  /** Readers may enter beside readers, limited holders beside limited ones as long as there is room; what is retained counts as held. */
+  /**
+   * Readers may join readers, and limited holders may join limited ones while there is room. A retained lock counts as
+   * held.
+   */
   admits(key: Key, { mode, limited }: Kind): boolean {
     const present = [...this.occupants(key), ...this.retainedOf(key)].map(({ kind }) => kind);
     if (present.length === 0) return true;
@@ -90,7 +93,7 @@ interface Real extends Rig {
 }
 type Command = fc.AsyncCommand<Model, Real>;
 
-/** Answers no renewal while it is silent, so that leases end. */
+/** Responds to no renewal while it is silent, so that leases expire. */
 class Server implements LockProvider {
   isSilent = false;
 
@@ -142,7 +145,7 @@ class Take implements Command {
   toString = () => `take ${JSON.stringify(this.kind)} ${this.key} for ${this.lease}, at least ${this.minHold}`;
 }
 
-/** Picks one of the locks in hand, by a number that is taken modulo. */
+/** Picks one of the known locks, by a number taken modulo their count. */
 abstract class OnEntry implements Command {
   constructor(readonly pick: number) {}
 
@@ -151,7 +154,7 @@ abstract class OnEntry implements Command {
   async run(model: Model, real: Real): Promise<void> {
     const entry = model.entries[this.pick % model.entries.length];
     const lock = entry && real.inHand.get(entry.id);
-    if (!lock) throw new Error('not in hand');
+    if (!lock) throw new Error('The lock is unknown.');
     const hold = entry.state === 'held' ? model.holds.find(({ root }) => root === entry.root) : undefined;
     await this.apply(model, real, entry, lock, hold);
   }
@@ -258,7 +261,7 @@ class Force implements Command {
   toString = () => `force ${this.key}`;
 }
 
-/** What must agree after each command. */
+/** Compares everything that must match after each command. */
 async function compare(model: Model, real: Real): Promise<void> {
   for (const entry of model.entries) {
     const lock = real.inHand.get(entry.id);
@@ -313,7 +316,7 @@ const commands = [
 ];
 
 describe.each(BACKENDS)('any sequence of calls (%s backend)', (_, provide) => {
-  it('agrees with the model', async () => {
+  it('matches the model', async () => {
     await fc.assert(
       fc.asyncProperty(fc.commands(commands, { maxCommands: 40 }), async (sequence) => {
         const server = new Server(provide(new MemoryStore()));

@@ -14,7 +14,10 @@ async function start() {
   return locks;
 }
 
-/** Calls `work` `times` times, each from an immediate that the call before has started. Resolves to the context of the last. */
+/**
+ * Calls `work` `times` times, each from an immediate that the previous call scheduled. Resolves to the context of the
+ * last.
+ */
 function startingItself(times: number, work: (next: () => void) => Promise<unknown>): Promise<unknown> {
   return new Promise((resolve, reject) => {
     let left = times;
@@ -30,7 +33,7 @@ function startingItself(times: number, work: (next: () => void) => Promise<unkno
   });
 }
 
-/** How many of these are not collected, while `context` is in use. */
+/** Counts the references that have not been collected while `context` is in use. */
 async function alive(references: readonly WeakRef<object>[], context: unknown): Promise<number> {
   await inNextTurn();
   globalThis.gc?.();
@@ -39,8 +42,8 @@ async function alive(references: readonly WeakRef<object>[], context: unknown): 
 }
 
 describe('the context of a lock', () => {
-  // Memory on the clock of the machine: its timers run in the context in which they were armed.
-  it('is not that of a listener of another lock, whose loss is found by a timer that was armed in it', async () => {
+  // These tests use memory on the real clock, whose timers run in the context in which they were set.
+  it('does not leak into a listener of another lock whose loss is detected by a timer that was set in this context', async () => {
     const locks = await start();
     const other = await locks.acquire('z', { maxHold: 600 });
     const asked = new Promise<unknown>((resolve) => {
@@ -49,14 +52,14 @@ describe('the context of a lock', () => {
       });
     });
     await locks.withLock('x', async (lock) => {
-      // The next renewal, which comes before the loss, is scheduled from here.
+      // Schedules the next renewal, which comes before the loss, in this context.
       await lock.extend(1_000);
       expect(await asked).toBeNull();
     });
     await locks.stop();
   });
 
-  it('is not that of a listener of another lock that is released by force in it', async () => {
+  it('does not leak into a listener of another lock that this context force-releases', async () => {
     const locks = await start();
     const other = await locks.acquire('z');
     const asked = new Promise<unknown>((resolve) => {
@@ -71,7 +74,7 @@ describe('the context of a lock', () => {
     await locks.stop();
   });
 
-  it('is not that of a listener of events', async () => {
+  it('does not leak into event listeners', async () => {
     const locks = await start();
     const seen: unknown[] = [];
     for (const name of ['acquired', 'released'] as const) locks.events.on(name, () => void seen.push(locks.current()));
@@ -80,7 +83,7 @@ describe('the context of a lock', () => {
     await locks.stop();
   });
 
-  it('ends with the lock, also for work that goes on in it', async () => {
+  it('ends with the lock, even for work that outlives it', async () => {
     const { locks } = await startManager();
     const gate = deferred();
     let seen: Promise<unknown> = Promise.resolve();
@@ -92,7 +95,7 @@ describe('the context of a lock', () => {
     expect(await seen).toEqual([undefined, undefined]);
   });
 
-  it('leaves the locks around it that are still held', async () => {
+  it('falls back to outer locks that are still held', async () => {
     const { locks } = await startManager();
     await locks.withLock('a', async (outer) => {
       let later: (() => Lock | undefined) | undefined;
@@ -103,7 +106,7 @@ describe('the context of a lock', () => {
     });
   });
 
-  it('still shows a lock that was lost, until its task ends', async () => {
+  it('still shows a lost lock until its task ends', async () => {
     const { locks } = await startManager();
     const task = locks.withLock(
       'a',
@@ -116,7 +119,7 @@ describe('the context of a lock', () => {
     await task;
   });
 
-  it('does not re-enter by a lock that has ended, though an inner entry keeps the key', async () => {
+  it('does not re-enter through a lock that has ended, even if an inner entry still holds the key', async () => {
     const { locks } = await startManager({ defaults: { reentrant: true } });
     let later: (() => Promise<Lock | null>) | undefined;
     let inner: Lock | undefined;
@@ -128,7 +131,7 @@ describe('the context of a lock', () => {
     await inner?.release();
   });
 
-  it('keeps none of the ended locks of 20 000 calls that start themselves', async () => {
+  it('retains no ended locks over 20,000 calls that start the next one', async () => {
     const locks = await start();
     const references: WeakRef<Lock>[] = [];
     const last = await startingItself(20_000, (next) =>
@@ -142,7 +145,7 @@ describe('the context of a lock', () => {
     await locks.stop();
   });
 
-  it('keeps none of them either where each lock is taken before the last one ends', async () => {
+  it('retains no ended locks if each lock is acquired before the previous one ends', async () => {
     const locks = await start();
     const references: WeakRef<Lock>[] = [];
     let key = 0;
@@ -160,7 +163,7 @@ describe('the context of a lock', () => {
     await locks.stop();
   });
 
-  it('keeps none of the ended locks of 20 000 local handoffs', async () => {
+  it('retains no ended locks over 20,000 local handoffs', async () => {
     const provider = ScriptedProvider.obliging();
     provider.onAcquire = (_, grant) => ({ ...grant(), followers: 63 });
     const locks = new LockManager({ providers: { main: provider } });
@@ -182,7 +185,7 @@ describe('the context of a lock', () => {
     await locks.stop();
   });
 
-  it('is not entered again and again by a lock that runs task after task', async () => {
+  it('does not grow through a lock that runs task after task', async () => {
     const locks = await start();
     const [one, other] = [await locks.acquire('a'), await locks.acquire('b')];
     let most = 0;
@@ -201,10 +204,10 @@ describe('the context of a lock', () => {
   });
 });
 
-describe('the context of a boot', () => {
-  it('is not kept by the application', async () => {
+describe('the async context at boot', () => {
+  it('is not retained by the application', async () => {
     const store = new AsyncLocalStorage<object>();
-    /** Boots in a context of its own, as in a span of an instrumentation. */
+    /** Boots in a separate context, like the span of an instrumentation. */
     const boot = async () => {
       const span = {};
       const locks = await store.run(span, start);

@@ -28,7 +28,7 @@ const node = { url: 'redis://redis' };
 const nodes = [node, node, node];
 const dataSource = new DataSource({ type: 'postgres' });
 
-/** Makes it of a right source, with options that a program in JavaScript may give. */
+/** Creates each provider with a valid source, plus options that a JavaScript program might pass. */
 const MAKERS: Readonly<Record<string, (options: object) => unknown>> = {
   RedisLockProvider: (options) => new RedisLockProvider({ ...node, ...options }),
   RedlockLockProvider: (options) => new RedlockLockProvider({ nodes, maxLease: '1m', ...options }),
@@ -53,11 +53,11 @@ function messageOf(make: () => unknown): string {
     expect(error).toBeInstanceOf(LockConfigError);
     return (error as Error).message;
   }
-  return 'nothing was thrown';
+  return 'No error was thrown.';
 }
 
-describe('an option that does not exist is refused beside a right source, and the right spelling is named', () => {
-  it.each(Object.entries(MAKERS))('%s: of the module, and of nobody', (owner, make) => {
+describe('unknown options', () => {
+  it.each(Object.entries(MAKERS))('%s rejects a module option and an unknown option', (owner, make) => {
     expect(() => make({})).not.toThrow();
     expect(messageOf(() => make({ nmespace: 'shop' }))).toBe(
       `${owner}: there is no option "nmespace": write "namespace" in the options of DistributedLockModule.`,
@@ -84,13 +84,13 @@ describe('an option that does not exist is refused beside a right source, and th
     ['MemcachedLockProvider', 'command_timeout', 'commandTimeout'],
     ['MemoryLockProvider', 'stor', 'store'],
     ['FailoverLockProvider', 'windows', 'window'],
-  ])('%s: "%s" is "%s"', (owner, wrong, right) => {
+  ])('%s corrects a misspelled option: "%s" is "%s"', (owner, wrong, right) => {
     expect(messageOf(() => MAKERS[owner]?.({ [wrong]: 1 }))).toBe(
       `${owner}: there is no option "${wrong}": write "${right}".`,
     );
   });
 
-  it('options of another source, of a node of Redlock, and of "auth"', () => {
+  it('are rejected if they belong to another source, to a Redlock node, or to "auth"', () => {
     expect(messageOf(() => MAKERS['TypeOrmRowLockProvider']?.({ url }))).toMatch(/no option "url": remove it/);
     const slow = { ...node, commandTimeout: '1s' };
     expect(messageOf(() => MAKERS['RedlockLockProvider']?.({ nodes: [node, slow, node] }))).toMatch(
@@ -101,7 +101,7 @@ describe('an option that does not exist is refused beside a right source, and th
     );
   });
 
-  it('also where the source is misspelled', () => {
+  it('are reported even if the source is misspelled', () => {
     expect(messageOf(() => new RedisLockProvider({ ulr: 'redis://redis' } as never))).toContain(
       'There is no option "ulr": write "url". Write {',
     );
@@ -110,7 +110,7 @@ describe('an option that does not exist is refused beside a right source, and th
     );
   });
 
-  it('those of a client, of a driver and of tls.connect are passed on', () => {
+  it('are passed on to a client, a driver and tls.connect', () => {
     const client = { host: 'redis', enableOfflineQueue: false, ofNobody: 1 };
     expect(() => new RedisLockProvider({ options: client })).not.toThrow();
     expect(() => new RedisLockProvider({ cluster: ['a'], options: { redisOptions: client } })).not.toThrow();
@@ -118,7 +118,7 @@ describe('an option that does not exist is refused beside a right source, and th
     expect(() => new ZooKeeperLockProvider({ connectString: 'zk', tls: { ofNobody: 1 } as never })).not.toThrow();
   });
 
-  it('of a lock', async () => {
+  it('are rejected for a lock', async () => {
     const locks = new LockManager({ providers: { memory: new MemoryLockProvider() } });
     await expect(locks.acquire('k', { maxhold: '1s' } as never)).rejects.toThrow(
       'There is no option "maxhold" for a lock of provider "memory": write "maxHold".',
@@ -134,7 +134,7 @@ describe('an option that does not exist is refused beside a right source, and th
   });
 });
 
-// Redisson, redis-semaphore, ShedLock, node-redlock.
+// Options of Redisson, redis-semaphore, ShedLock and node-redlock.
 it.each([
   ['leaseTime', 'lease'],
   ['waitTime', 'wait'],
@@ -146,7 +146,7 @@ it.each([
   ['retryDelay', 'wait'],
   ['ttl', 'lease'],
   ['expire', 'lease'],
-])('"%s" of another library is "%s"', async (name, right) => {
+])('the option "%s" of other libraries corresponds to "%s"', async (name, right) => {
   const locks = new LockManager({ providers: { memory: new MemoryLockProvider() } });
   await expect(locks.acquire('k', { [name]: '1s' })).rejects.toThrow(
     `There is no option "${name}" for a lock of provider "memory": write "${right}".`,
@@ -160,11 +160,11 @@ it.each([
   ['votes', ['nodes'], undefined],
   ['WINDOW', ['window'], 'window'],
   ['lease', ['nodes', 'maxLease'], 'maxLease'],
-])('the nearest name to "%s" of %j is %j', (name, known, expected) => {
+])('the nearest name to "%s" among %j is %j', (name, known, expected) => {
   expect(nearest(name, known)).toBe(expected);
 });
 
-// As `process.env.LOCKS_URL` is where the variable is not set, and as a JavaScript program gives it.
+// The value of `process.env.LOCKS_URL` if the variable is not set.
 const UNSET = process.env['A_VARIABLE_THAT_IS_NOT_SET'] as never;
 
 const AS_TEXT = String(UNSET);
@@ -173,7 +173,7 @@ const redis = (options: object) => () => new RedisLockProvider(options as never)
 
 const postgres = { host: 'localhost', user: 'app', password: 'secret', database: 'shop' };
 
-describe('an option that was written and has no value is named, and not taken for one that was left out', () => {
+describe('options without a value', () => {
   it.each<[string, string, () => unknown]>([
     ['url', 'undefined', redis({ url: UNSET })],
     ['client', 'undefined', redis({ client: UNSET })],
@@ -230,7 +230,7 @@ describe('an option that was written and has no value is named, and not taken fo
     ['store', 'undefined', () => new MemoryLockProvider({ store: UNSET })],
     ['providers', 'undefined', () => new CombinedLockProvider({ providers: UNSET })],
     ['casStore', 'undefined', () => new FailoverLockProvider({ providers: ['a', 'b'], casStore: UNSET })],
-  ])('"%s" is %s', (place, value, make) => {
+  ])('are rejected by name rather than ignored: "%s" is %s', (place, value, make) => {
     expect(messageOf(make)).toMatch(
       new RegExp(`"${place.replace(/[[\].]/g, '\\$&')}".* is ${value}: set the variable`),
     );
@@ -245,13 +245,13 @@ describe('an option that was written and has no value is named, and not taken fo
     ['the host of a server', () => new MemcachedLockProvider({ server: `${AS_TEXT}:11211` })],
     ['one of several servers', () => new ZooKeeperLockProvider({ connectString: `zk1:2181,${AS_TEXT}:2181` })],
     ['credentials', () => new ZooKeeperLockProvider({ connectString: 'zk', auth: { credentials: `app:${AS_TEXT}` } })],
-  ])('nor is the text that a template makes of it: %s', (_, make) => {
+  ])('are rejected if a template turned the value into text: %s', (_, make) => {
     const message = messageOf(make);
     expect(message).toMatch(/'undefined'.*: set the variable/);
     expect(message).not.toContain('secret');
   });
 
-  it.each(['provider', 'providers', 'default', 'namespace'])('nor "%s" of the module', async (option) => {
+  it.each(['provider', 'providers', 'default', 'namespace'])('are rejected for the module: "%s"', async (option) => {
     const options = { provider: new MemoryLockProvider(), [option]: UNSET };
     const booting = Test.createTestingModule({ imports: [DistributedLockModule.forRoot(options)] }).compile();
     await expect(booting).rejects.toThrow(`DistributedLockModule: "${option}" is undefined: set the variable`);
@@ -259,12 +259,12 @@ describe('an option that was written and has no value is named, and not taken fo
 });
 
 it.each<[string, () => unknown]>([
-  ['the other ways to name a server', redis({ url: 'redis://redis', client: undefined, options: undefined })],
-  ['a password that there is not', redis({ options: { host: 'redis', username: null, password: '' } })],
+  ["the alternatives to a server's URL", redis({ url: 'redis://redis', client: undefined, options: undefined })],
+  ['an absent password', redis({ options: { host: 'redis', username: null, password: '' } })],
   ['TLS only in production', redis({ options: { host: 'redis', tls: undefined } })],
-  ['times with a default', redis({ url: 'redis://redis', commandTimeout: undefined, waitReplicas: undefined })],
+  ['durations with a default', redis({ url: 'redis://redis', commandTimeout: undefined, waitReplicas: undefined })],
   [
-    'a getter, which is asked at each connection',
+    'a getter that is read on each connection',
     redis({
       options: {
         host: 'redis',
@@ -274,33 +274,33 @@ it.each<[string, () => unknown]>([
       },
     }),
   ],
-  ['words that only begin so', redis({ url: 'redis://undefined-values:nullable@null-island/0' })],
-])('an option may be undefined where that has one meaning: %s', (_, make) => {
+  ['names that merely start with such text', redis({ url: 'redis://undefined-values:nullable@null-island/0' })],
+])('an option may be undefined if the meaning is clear: %s', (_, make) => {
   expect(make).not.toThrow();
 });
 
-describe('options in the wrong shape are named with the right spelling', () => {
+describe('options in the wrong shape are rejected with the correct syntax', () => {
   const TEXT = 'redis://app:secret@localhost' as never;
   it.each<[string, () => unknown, RegExp]>([
     [
-      'a text for Redis',
+      'a string for Redis',
       () => new RedisLockProvider(TEXT),
       /given a string: write \{ url: 'redis:\/\/localhost:6379' \}/,
     ],
-    ['nothing for Redis', () => new RedisLockProvider(UNSET), /given undefined: write \{ url/],
+    ['undefined for Redis', () => new RedisLockProvider(UNSET), /given undefined: write \{ url/],
     [
       'an address for Redis',
       redis({ host: 'redis', port: 6379 }),
       /no option "host" or "port"\. Write .*options: \{ host/,
     ],
-    ['a text for SQL', () => new SqlRowLockProvider(TEXT), /write new SqlRowLockProvider\(\{ url: 'postgres:/],
+    ['a string for SQL', () => new SqlRowLockProvider(TEXT), /write new SqlRowLockProvider\(\{ url: 'postgres:/],
     [
       'an address for SQL',
       () => new SqlRowLockProvider({ host: 'db' } as never),
       /no option "host"\. Write .*postgres: \{ host/,
     ],
     [
-      'a text for ZooKeeper',
+      'a string for ZooKeeper',
       () => new ZooKeeperLockProvider(TEXT),
       /write new ZooKeeperLockProvider\(\{ connectString/,
     ],
@@ -309,35 +309,31 @@ describe('options in the wrong shape are named with the right spelling', () => {
       () => new ZooKeeperLockProvider({ servers: 'zk' } as never),
       /no option "servers"\. Write new ZooKeeperLockProvider\(\{ connectString: 'zk1/,
     ],
-    ['a text for memcached', () => new MemcachedLockProvider(TEXT), /write new MemcachedLockProvider\(\{ server/],
+    ['a string for memcached', () => new MemcachedLockProvider(TEXT), /write new MemcachedLockProvider\(\{ server/],
     [
       'an address for memcached',
       () => new MemcachedLockProvider({ host: 'm' } as never),
       /"server" is undefined, but must be host:port.*no option "host"/,
     ],
     [
-      'a list for Redlock',
+      'an empty list for Redlock',
       () => new RedlockLockProvider([] as never),
       /given an empty list: write new RedlockLockProvider\(\{ nodes/,
     ],
     [
-      'texts as nodes of Redlock',
+      'strings as Redlock nodes',
       () => new RedlockLockProvider({ nodes: [TEXT, TEXT, TEXT], maxLease: '1m' }),
       /node 1 .*given a string: write \{ url/,
     ],
     [
-      'a text for TypeORM',
+      'a string for TypeORM',
       () => new TypeOrmVersionLockProvider(TEXT),
       /write new TypeOrmVersionLockProvider\(\{ dataSource \}\)/,
     ],
-    [
-      'a URL of HTTP',
-      redis({ url: 'http://redis:6379' }),
-      /"url" begins with http:\/\/, but must begin with redis:\/\//,
-    ],
-    ['a URL of Postgres', redis({ url: 'postgres://app:secret@db' }), /begins with postgres:\/\/, but must/],
+    ['an HTTP URL', redis({ url: 'http://redis:6379' }), /"url" begins with http:\/\/, but must begin with redis:\/\//],
+    ['a Postgres URL', redis({ url: 'postgres://app:secret@db' }), /begins with postgres:\/\/, but must/],
     ['a URL without a scheme', redis({ url: 'localhost:6379' }), /"url" has no scheme, but must begin with redis:\/\//],
-    ['a node by HTTP', redis({ cluster: ['http://c1:6379'] }), /"cluster\[0\]" begins with http:\/\//],
+    ['a node with an HTTP URL', redis({ cluster: ['http://c1:6379'] }), /"cluster\[0\]" begins with http:\/\//],
   ])('%s', (_, make, message) => {
     expect(messageOf(make)).toMatch(message);
     expect(messageOf(make)).not.toContain('secret');

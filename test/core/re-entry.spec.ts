@@ -5,10 +5,10 @@ import { deferred, BACKENDS, startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 
-describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
+describe.each(BACKENDS)('a reentrant lock (%s backend)', (_, provide) => {
   const started = () => startManager({ provider: provide(new MemoryStore()), defaults: { reentrant: true } });
 
-  it('joins the lock around the task, and gives it back with the last entry', async () => {
+  it('joins the lock around the task, and is released with the last entry', async () => {
     const { locks, names } = await started();
     await locks.withLock('a', async (outer) => {
       await locks.withLock('a', (inner) => {
@@ -29,7 +29,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     expect(names()).toEqual(['acquired', 'released']);
   });
 
-  it('is opened by lock.run, not by acquire', async () => {
+  it('is current in lock.run(), but not after acquire()', async () => {
     const { locks, clock } = await started();
     const lock = await locks.acquire('a');
     const busy = watch(locks.acquire('a', { wait: 10 }));
@@ -42,7 +42,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     });
   });
 
-  it('does not blame acquire for a lock that another task of this process runs under', async () => {
+  it('gets no advice about acquire() if another task of this process holds the lock', async () => {
     const { locks, clock } = await started();
     const gate = deferred();
     const running = locks.withLock('a', () => gate.promise);
@@ -56,7 +56,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     await running;
   });
 
-  it('grants shared under exclusive, and names the deadlock of exclusive under shared', async () => {
+  it('allows shared under exclusive, and reports exclusive under shared as a deadlock', async () => {
     const { locks } = await started();
     await locks.withLock('a', () => locks.withLock('a', ({ mode }) => expect(mode).toBe('shared'), { mode: 'shared' }));
     await locks.withLock('a', () => expect(locks.acquire('a')).rejects.toBeInstanceOf(LockDeadlockError), {
@@ -65,7 +65,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('does not enter a lock that was lost', async () => {
+  it('is not re-entered after a loss', async () => {
     const { locks, clock } = await started();
     const running = watch(
       locks.withLock('a', async () => {
@@ -80,7 +80,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     });
   });
 
-  it('takes anew what was released in the meantime', async () => {
+  it('is acquired anew after an earlier release', async () => {
     const { locks } = await started();
     await locks.withLock('a', async (outer) => {
       await outer.release();
@@ -90,7 +90,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     });
   });
 
-  it('takes anew what was lost and given back, also in work that outlives its lock', async () => {
+  it('is acquired anew after it was lost and released, even by work that outlives the lock', async () => {
     const { locks } = await started();
     let later: (() => Promise<Lock>) | undefined;
     const lost = locks.withLock('a', async (outer) => {
@@ -104,7 +104,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     expect((await later?.())?.isHeld()).toBe(true);
   });
 
-  it('keeps the lock for an inner entry that outlives the outer one', async () => {
+  it('stays held for an inner entry that outlives the outer one', async () => {
     const { locks } = await started();
     let inner: Lock | undefined;
     await locks.withLock('a', async () => void (inner = await locks.acquire('a')));
@@ -113,7 +113,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     expect(await inner?.release()).toBe('released');
   });
 
-  it('keeps it for an inner task that is not awaited, and warns once', async () => {
+  it('stays held for an inner task that is not awaited, with a single warning', async () => {
     const { locks, clock, log } = await started();
     const gate = deferred();
     const inner: Promise<void>[] = [];
@@ -128,7 +128,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('does not warn of inner tasks that end in time, nor of those beside one that failed', async () => {
+  it('causes no warning if inner tasks end in time, or if a sibling failed', async () => {
     const { locks, log } = await started();
     const gate = deferred();
     let slow: Promise<void> = Promise.resolve();
@@ -157,7 +157,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     );
   });
 
-  it('tells every entry of a loss, and forgets those that were closed', async () => {
+  it('notifies every open entry of a loss, but not the closed ones', async () => {
     const { locks } = await started();
     const running = locks.withLock(
       'a',
@@ -177,7 +177,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     await expect(running).resolves.toBe('value');
   });
 
-  it('is none for a detached task, nor for the locks of another manager', async () => {
+  it('is not re-entered by a detached task or through another manager', async () => {
     const { locks } = await started();
     const other = await started();
     await locks.withLock('a', async () => {
@@ -189,7 +189,7 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
     });
   });
 
-  it('warns once of a key out of order, and waits for it as long as it is told to', async () => {
+  it('logs one warning about a key out of order, and waits for it as requested', async () => {
     const { locks, log, clock } = await started();
     const other = await locks.acquire('k:a');
     const nesting = watch(locks.withLock('k:b', () => locks.withLock('k:a', () => 'done', { wait: Infinity })));
@@ -207,16 +207,16 @@ describe.each(BACKENDS)('re-entry (%s backend)', (_, provide) => {
   });
 });
 
-describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s backend)', (_, provide) => {
+describe.each(BACKENDS)('a current lock that is not passed explicitly (%s backend)', (_, provide) => {
   const started = () => startManager({ provider: provide(new MemoryStore()) });
 
-  it('is waited for, as by a stranger that a queue has started in this context', async () => {
+  it('is waited for, because the call may be unrelated work that a queue started in this context', async () => {
     const { locks, clock } = await started();
     const gate = deferred();
     const order: string[] = [];
     let stranger: Promise<unknown> = Promise.resolve();
     const running = locks.withLock('a', async () => {
-      stranger = locks.withLock('a', () => order.push('stranger'));
+      stranger = locks.withLock('a', () => order.push('unrelated call'));
       await gate.promise;
       order.push('holder');
     });
@@ -226,10 +226,10 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     await running;
     await clock.advance(100);
     await stranger;
-    expect(order).toEqual(['holder', 'stranger']);
+    expect(order).toEqual(['holder', 'unrelated call']);
   });
 
-  it('is named by the error of a call that waits for itself, and by a warning when that begins', async () => {
+  it('is named in the error of a call that waits for itself, and in a warning when the wait starts', async () => {
     const { locks, clock, log } = await started();
     const outer = locks.plan({}, { method: 'OrderService.pay', template: null });
     const lock = await locks.acquirePlanned(outer, 'a');
@@ -241,7 +241,8 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     await clock.advance(2_000);
     expect(nested.error).toBeInstanceOf(LockBusyError);
     expect(String(nested.error)).toMatch(says);
-    // It is warned of once, and each end is logged. A call that does not wait may ask whether its caller holds the key.
+    // The warning is logged only once, and each timeout is logged. A call that does not wait may check whether its
+    // caller holds the key.
     await lock.surround(() => expect(locks.tryAcquire('a')).resolves.toBeNull());
     const again = lock.surround(() => watch(locks.acquire('a', { wait: '2s' })));
     await clock.advance(2_000);
@@ -249,13 +250,13 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     expect(log.slice(1)).toEqual(ends);
   });
 
-  it.each([{ mode: 'shared' }, { limit: 2 }] as const)('is no obstacle beside %j', async (kind) => {
+  it.each([{ mode: 'shared' }, { limit: 2 }] as const)('is not reported if both entries use %j', async (kind) => {
     const { locks, log } = await started();
     await locks.withLock('a', () => locks.withLock('a', () => undefined, kind), kind);
     expect(log).toEqual([]);
   });
 
-  it('is warned of again for another key', async () => {
+  it('causes another warning for another key', async () => {
     const { locks, log } = await started();
     await locks.withLock(['a', 'b'], async () => {
       for (const key of ['a', 'b', 'b']) await expect(locks.tryAcquire(key)).resolves.toBeNull();
@@ -263,7 +264,7 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     expect(log.filter((line) => line.includes('its own holder'))).toHaveLength(2);
   });
 
-  it('is not entered if it was released while the call waited for another key', async () => {
+  it('is not re-entered if it was released while the call waited for another key', async () => {
     const { locks, clock } = await started();
     const first = await locks.acquire('a');
     const within = await locks.acquire('b');
@@ -276,7 +277,7 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('is not blamed once it has ended', async () => {
+  it('is not blamed after it has ended', async () => {
     const { locks, clock } = await started();
     const outer = await locks.acquire('a');
     const nested = watch(outer.run(() => locks.detached(() => locks.acquire('a', { wait: 100 }))));
@@ -284,7 +285,7 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     expect(String(nested.error)).not.toContain('its own holder');
   });
 
-  it('runs nothing after its release', async () => {
+  it('runs no code after its release', async () => {
     const { locks } = await started();
     const lock = await locks.acquire('a');
     await lock.release();
@@ -294,7 +295,7 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     expect(runs).toBe(0);
   });
 
-  it('is entered under lock.run, also after an await and under other locks', async () => {
+  it('is re-entered under lock.run(), even after an await and under other locks', async () => {
     const { locks, clock } = await started();
     const running = watch(
       locks.withLock('a', (lock) =>
@@ -309,7 +310,7 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('is entered by the call that names it, and not by others beside that', async () => {
+  it('is re-entered by the call that passes it, but not by concurrent calls', async () => {
     const { locks, clock } = await started();
     await locks.withLock('a', async (lock) => {
       await locks.withLock('a', (inner) => expect(inner.holder).toBe(lock.holder), { within: lock });
@@ -319,7 +320,7 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     });
   });
 
-  it('is entered by its name outside of its context, where acquire() gave it', async () => {
+  it('is re-entered outside its context if acquire() returned it and the call passes it', async () => {
     const { locks } = await started();
     const lock = await locks.acquire('a');
     const inner = await locks.acquire(['a', 'b'], { within: lock });
@@ -331,7 +332,7 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
     expect(await lock.release()).toBe('released');
   });
 
-  it('is refused as "within" where it cannot be entered', async () => {
+  it('is rejected as "within" if it cannot be re-entered', async () => {
     const { locks } = await started();
     const other = await started();
     const [a, b, theirs] = [await locks.acquire('a'), await locks.acquire('b'), await other.locks.acquire('a')];
@@ -347,7 +348,7 @@ describe.each(BACKENDS)('a lock that is around a call, and not in its hand (%s b
 });
 
 it.each([true, false])(
-  'ends as its outer task did (failed: %s), not as an inner one that outlives it',
+  'a lock ends like its outer task (failed: %s), even if an inner task that outlives it ends differently',
   async (failed) => {
     const provider = ScriptedProvider.obliging();
     const released: boolean[] = [];
@@ -373,7 +374,7 @@ it.each([true, false])(
   },
 );
 
-it('is entered after the machine was suspended only when the backend has confirmed it', async () => {
+it('a lock is re-entered after a suspension of the machine only once the backend has confirmed it', async () => {
   const provider = ScriptedProvider.obliging();
   const { locks, clock } = await startManager({ provider });
   const outer = await locks.acquire('a');
@@ -395,14 +396,14 @@ it('is entered after the machine was suspended only when the backend has confirm
   expect(await outer.release()).toBe('released');
 });
 
-it('is entered by its context where the module says so', async () => {
+it('a lock is re-entered through its context if the module enables that', async () => {
   const { locks } = await startManager({ defaults: { reentrant: true } });
   await locks.withLock('a', async (lock) => {
     await locks.withLock('a', (inner) => expect(inner.holder).toBe(lock.holder));
   });
 });
 
-it('does not count as another key of a caller that waits for it', async () => {
+it('a lock does not count as another key of a caller that waits for it', async () => {
   const { locks, clock } = await startManager();
   const lock = await locks.acquirePlanned(locks.plan({}), 'a');
   const stranger = watch(lock.surround(() => locks.acquire('a')));
@@ -410,6 +411,6 @@ it('does not count as another key of a caller that waits for it', async () => {
   await clock.advance(0);
   await lock.release();
   await clock.advance(0);
-  // One queue has both, so the one that came first is first.
+  // Both are in one queue, so the first to arrive is served first.
   expect([stranger.state, next.state]).toEqual(['fulfilled', 'pending']);
 });

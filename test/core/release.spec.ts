@@ -12,7 +12,7 @@ async function held(options = {}) {
 }
 
 describe('a release', () => {
-  it('is over when the backend has confirmed it', async () => {
+  it('resolves when the backend has confirmed it', async () => {
     const { lock, clock, provider, names } = await held();
     const releasing = watch(lock.release());
     await clock.advance(500);
@@ -27,7 +27,7 @@ describe('a release', () => {
     expect(names()).toEqual(['acquired', 'released']);
   });
 
-  it('is sent once, however often it is asked for, and by `await using` too', async () => {
+  it('is sent only once, however often it is requested, including through `await using`', async () => {
     const { lock, clock, provider } = await held();
     const releasing = [watch(lock.release()), watch(lock.release())];
     provider.releases[0]?.answer('released');
@@ -37,14 +37,14 @@ describe('a release', () => {
     expect(provider.releases).toHaveLength(1);
   });
 
-  it('takes what an emitter of events passes to it', async () => {
+  it('ignores arguments that an event emitter passes', async () => {
     const { lock, provider } = await held();
     const releasing = (lock.release as (...args: unknown[]) => Promise<unknown>).call(lock, null);
     provider.releases[0]?.answer('released');
     expect(await releasing).toBe('released');
   });
 
-  it('may be asked for again by a listener of that very release', async () => {
+  it('may be requested again by a listener of that same release', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks } = await startManager({ provider });
     const lock = await locks.acquire('a');
@@ -53,7 +53,7 @@ describe('a release', () => {
     expect(provider.order).toEqual(['acquire a', 'release a']);
   });
 
-  it('says lost when the lock was not ours any more, as an event too', async () => {
+  it('resolves to `lost` and emits a loss if the backend no longer has the lock', async () => {
     const { lock, clock, provider, events, log } = await held();
     const releasing = watch(lock.release());
     provider.releases[0]?.answer('lost');
@@ -66,7 +66,7 @@ describe('a release', () => {
   it.each([
     ['rolled-back', 'nothing you wrote in it was saved'],
     ['unknown', 'the server did not respond to its COMMIT'],
-  ] as const)('whose transaction was %s is a loss that says so', async (written, words) => {
+  ] as const)('reports a loss with an explanation if the outcome of its transaction was %s', async (written, words) => {
     const { locks, events, clock, provider } = await held();
     const cause = new Error('of the server');
     provider.onAcquire = (_, grant) => grant();
@@ -80,17 +80,17 @@ describe('a release', () => {
     expect(provider.order.filter((call) => call === 'release b')).toHaveLength(1);
   });
 
-  it('says lost after the deadline, and once only', async () => {
+  it('resolves to `lost` after the deadline, and reports the loss only once', async () => {
     const { lock, clock, provider, names } = await held();
     clock.block(10_000);
     expect(await lock.release()).toBe('lost');
     await clock.advance(0);
     expect(names()).toEqual(['acquired', 'lost']);
-    // What the dead id may still hold is given back all the same.
+    // The dead id may still hold a lock, so it is released.
     expect(provider.releases).toHaveLength(1);
   });
 
-  it('that is not answered is pending, and sent again until it is', async () => {
+  it('becomes pending if it gets no response, and is retried until it does', async () => {
     const { lock, clock, provider, names } = await held();
     const releasing = watch(lock.release());
     provider.releases[0]?.fail(new Error('no connection'));
@@ -107,7 +107,7 @@ describe('a release', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('is not sent again once the lease is over', async () => {
+  it('is not retried after the end of the lease', async () => {
     const { lock, clock, provider } = await held();
     provider.onRelease = () => 'unknown';
     expect(await lock.release()).toBe('pending');
@@ -119,7 +119,7 @@ describe('a release', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('outlasts an outage, after which its time begins again', async () => {
+  it('outlasts an outage, after which its retries get their full time again', async () => {
     const { lock, clock, provider } = await held();
     provider.onRelease = () => {
       throw new Error('down');
@@ -136,18 +136,18 @@ describe('a release', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('that an outage leaves behind is one of a bounded number', async () => {
+  it('becomes one of a bounded number of pending releases during an outage', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     const keys = Array.from({ length: 11_000 }, (_, key) => `k${key}`);
     const held = await Promise.all(keys.map((key) => locks.acquire(key, { lease: 10_000 })));
-    // One error for all: the stack of each of 200 000 would take most of the time.
+    // All share one error, because 200,000 stack traces would take most of the time.
     const down = new Error('down');
     provider.onRelease = () => {
       throw down;
     };
     await Promise.all(held.map((lock) => lock.release()));
-    // The leases end. To send all again and again until then would take most of the time.
+    // The leases end first, because retrying all releases until then would take most of the time.
     clock.block(20_000);
     await clock.advance(0);
     const before = provider.order.length;
@@ -158,30 +158,30 @@ describe('a release', () => {
 });
 
 describe('minHold', () => {
-  it('parks the key for what is left of it, also by a clock that is 1 % too fast', async () => {
+  it('retains the key for the remaining time, even if the clock is 1 % fast', async () => {
     const { lock, clock, provider } = await held({ minHold: 60_000 });
     await clock.advance(1_000);
     void lock.release();
     expect(provider.releases[0]?.options).toEqual({ keepFor: 59_010, failed: false });
   });
 
-  it('is not counted anew when the release is sent again', async () => {
+  it('does not restart when the release is retried', async () => {
     const { lock, clock, provider } = await held({ minHold: 60_000 });
     void lock.release();
     provider.releases[0]?.answer('unknown');
     await clock.advance(100);
-    // Sent again after 50 to 100 ms.
+    // The retry comes after 50 to 100 ms.
     expect(provider.releases[1]?.options.keepFor).toBeLessThanOrEqual(59_950);
   });
 
-  it('is over after its time', async () => {
+  it('retains nothing once it has passed', async () => {
     const { lock, clock, provider } = await held({ minHold: 1_000 });
     await clock.advance(2_000);
     void lock.release();
     expect(provider.releases[0]?.options.keepFor).toBe(0);
   });
 
-  it('parks the key also when the lock was lost', async () => {
+  it('retains the key even if the lock was lost', async () => {
     const { clock, provider } = await held({ minHold: 60_000 });
     provider.onRenew = () => Promise.resolve('unknown');
     await clock.advance(10_000);
@@ -195,7 +195,7 @@ describe('minHold', () => {
     ['an abort in the tick of the grant', (_, leaving) => leaving.abort('enough')],
     ['a stop in the tick of the grant', ({ locks }) => void locks.stop()],
     ['a loss in the tick of the grant', ({ clock }) => clock.block(10_000)],
-  ])('does not count where no lock is made of a grant because of %s', async (_, happens) => {
+  ])('does not apply to a grant that goes unused because of %s', async (_, happens) => {
     const provider = new ScriptedProvider();
     const rig = await startManager({ provider });
     const leaving = new AbortController();
@@ -203,7 +203,7 @@ describe('minHold', () => {
     const ran: string[] = [];
     const task = () => void ran.push('task');
     const call = watch(rig.locks.withLock('a', task, { signal, minHold: 60_000, lease: 10_000 }));
-    // Before the caller goes on with what it was granted.
+    // Runs before the caller proceeds with the grant.
     rig.locks.events.on('acquired', () => {
       happens(rig, leaving);
     });
@@ -215,7 +215,7 @@ describe('minHold', () => {
     expect(provider.releases.map(({ options }) => options)).toEqual([{ keepFor: 0, failed: true }]);
   });
 
-  it('counts from the grant of each key, once a lock is made of all', async () => {
+  it('counts from the grant of each key, once all keys are held', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     provider.onAcquire = ({ key }, grant) => (key === 'a' ? grant() : undefined);
@@ -232,8 +232,8 @@ describe('minHold', () => {
   });
 });
 
-describe('a release without an answer', () => {
-  it('is repeated for as long as the longest lease that was sent may last, answered or not', async () => {
+describe('a release without a response', () => {
+  it('is retried for as long as the longest lease that was sent may last, acknowledged or not', async () => {
     const { lock, clock, provider } = await held({ lease: 1_000 });
     provider.onRenew = () => Promise.resolve('unknown');
     await expect(lock.extend('1m')).rejects.toMatchObject({ code: 'LOCK_UNAVAILABLE' });
@@ -248,7 +248,7 @@ describe('a release without an answer', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('is repeated after a loss too: a renewal whose answer was lost may keep the key', async () => {
+  it('is retried after a loss too, because a renewal whose response was lost may still hold the key', async () => {
     const { clock, provider, names } = await held({ lease: 30_000 });
     provider.onRenew = () => Promise.resolve('unknown');
     const sentAt: number[] = [];
@@ -272,7 +272,7 @@ async function ordered() {
 const SENT = { release: 'sent' } as const;
 
 describe("release: 'sent'", () => {
-  it('a call ends when its release is on its way, and the outcome is an event', async () => {
+  it('ends the call once the release is sent, and reports the outcome as an event', async () => {
     const { locks, provider, clock, names } = await ordered();
     const sent = watch(locks.withLock('a', () => 1, SENT));
     const confirmed = watch(locks.withLock('b', () => 2));
@@ -287,12 +287,12 @@ describe("release: 'sent'", () => {
     expect(confirmed.value).toBe(2);
   });
 
-  it("passes the task's error", async () => {
+  it("passes on the task's error", async () => {
     const { locks } = await ordered();
     await expect(locks.withLock('a', () => Promise.reject(new Error('mine')), SENT)).rejects.toThrow('mine');
   });
 
-  it('`await using` ends as a call does, and release() waits for the answer all the same', async () => {
+  it('ends `await using` like a call, while release() still waits for the response', async () => {
     const { locks, provider, clock } = await ordered();
     const [used, released] = [await locks.acquire('a', SENT), await locks.acquire('b', SENT)];
     await used[Symbol.asyncDispose]();
@@ -304,7 +304,7 @@ describe("release: 'sent'", () => {
     expect(releasing.value).toBe('released');
   });
 
-  it('a loss that only the backend knows is an event, and in the log', async () => {
+  it('reports a loss that only the backend knows as an event and in the log', async () => {
     const { locks, provider, clock, names, log } = await ordered();
     expect(await locks.withLock('a', () => 1, SENT)).toBe(1);
     provider.releases[0]?.answer('lost');
@@ -313,7 +313,7 @@ describe("release: 'sent'", () => {
     expect(log).toEqual([expect.stringMatching(/Lock "a" .* was lost/)]);
   });
 
-  it('a loss that the clock knows when the task ends rejects', async () => {
+  it('rejects on a loss that the clock shows when the task ends', async () => {
     const { locks, clock } = await ordered();
     const task = deferred();
     const call = watch(locks.withLock('a', () => task.promise, { ...SENT, lease: 1_000 }));
@@ -324,7 +324,7 @@ describe("release: 'sent'", () => {
     expect(call.error).toBeInstanceOf(LockLostError);
   });
 
-  it('one that was not answered is an event, and is sent again', async () => {
+  it('reports a release without a response as an event, and retries it', async () => {
     const { locks, provider, clock, names } = await ordered();
     await locks.withLock('a', () => 1, SENT);
     provider.releases[0]?.answer('unknown');
@@ -333,7 +333,7 @@ describe("release: 'sent'", () => {
     expect(provider.releases.length).toBeGreaterThan(1);
   });
 
-  it('a stop waits for it', async () => {
+  it('makes a stop wait for the release', async () => {
     const { locks, provider, clock } = await ordered();
     await locks.withLock('a', () => 1, SENT);
     const stopped = watch(locks.stop());
@@ -344,7 +344,7 @@ describe("release: 'sent'", () => {
     expect(stopped.state).toBe('fulfilled');
   });
 
-  it('is refused where commands may be executed in another order, for a call and at the boot', async () => {
+  it('is rejected if the backend may reorder commands, both for a call and at boot', async () => {
     const { locks } = await startManager({ provider: new ScriptedProvider() });
     await expect(locks.acquire('a', SENT)).rejects.toThrow(LockConfigError);
     const boot = () => new LockManager({ providers: { main: new ScriptedProvider() }, defaults: SENT });

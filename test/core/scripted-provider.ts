@@ -13,7 +13,7 @@ import {
 
 type Awaitable<T> = T | Promise<T>;
 
-/** One call of the core that waits for the test to answer it. */
+/** A call of the core that waits for the test to respond. */
 export interface Call<I, O> {
   readonly input: I;
   answer(outcome: O): void;
@@ -22,29 +22,29 @@ export interface Call<I, O> {
 
 export type Ask = Call<AcquireRequest, Grant | 'busy' | 'not-asked'> & { grant(over?: Partial<Grant>): void };
 
-/** What one call of `renew` asks for. */
+/** The arguments of a call of `renew`. */
 export interface Renewal {
   readonly request: AcquireRequest;
   readonly lease: number;
 }
 
 /**
- * A provider, and its backend, whose every answer is given by the test: in the order, at the time and with the faults it wants. It serves one
- * application.
+ * A provider and its backend in one. The test makes every response, in any order, at any time and with any fault.
+ * Serves one application.
  */
 export class ScriptedProvider implements LockProvider, LockBackend {
   readonly capabilities: LockCapabilities;
   commandTimeout: number | undefined;
-  /** Whether a request may name the one before it. */
+  /** Whether a request may be chained to the previous one. */
   chains: (key: string, next: string) => boolean = () => false;
   readonly asks: Ask[] = [];
   readonly renewals: Call<Renewal, RenewOutcome>[] = [];
   readonly releases: (Call<AcquireRequest, ReleaseOutcome> & { readonly options: ReleaseOptions })[] = [];
-  /** What was called, in order, with the last three characters of each holder id. */
+  /** The calls so far, in order, with their keys. */
   readonly order: string[] = [];
   context!: BackendContext;
   closes = 0;
-  /** Answers instead of the test, where it is set. May throw, to fail like a provider with a bug. */
+  /** Responds instead of the test if set. May throw, to simulate a provider with a bug. */
   onAcquire:
     ((request: AcquireRequest, grant: () => Grant) => Awaitable<Grant | 'busy' | 'not-asked'> | undefined) | undefined;
   onRenew: ((renewal: Renewal) => Promise<RenewOutcome> | undefined) | undefined;
@@ -124,17 +124,17 @@ export class ScriptedProvider implements LockProvider, LockBackend {
     );
   }
 
-  /** The server reports that the request of this id is queued. */
+  /** Simulates the server's report that the request with this id is queued. */
   queue(id: string): void {
     this.#requests.get(id)?.waits();
   }
 
-  /** The server reports that it has taken away what the request of this id was granted. */
+  /** Simulates the server's report that it revoked the grant of the request with this id. */
   revoke(id: string, cause?: unknown): void {
     this.#requests.get(id)?.lost(cause);
   }
 
-  /** Every ask is granted at once, every renewal acknowledged, every release confirmed. */
+  /** Grants every request immediately, acknowledges every renewal and confirms every release. */
   static obliging(capabilities: Partial<LockCapabilities> = {}): ScriptedProvider {
     const provider = new ScriptedProvider(capabilities);
     provider.onAcquire = (_, grant) => grant();

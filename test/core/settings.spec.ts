@@ -11,7 +11,7 @@ import { ScriptedProvider } from './scripted-provider.js';
 
 const BARE = { shared: false, minHold: false, lease: 'session' } as const;
 
-describe('the options of a lock', () => {
+describe('lock options', () => {
   it.each<[string, LockOptions]>([
     ['mode', { mode: 'both' as 'shared' }],
     ['onLost', { onLost: 'shrug' as 'throw' }],
@@ -24,7 +24,7 @@ describe('the options of a lock', () => {
     ['minHold', { minHold: Infinity }],
     ['minHold', { minHold: 2_000, maxHold: 1_000 }],
     ['nowhere', { provider: 'nowhere' }],
-  ])('are refused by name: %s %j', async (name, options) => {
+  ])('are rejected by name: %s %j', async (name, options) => {
     const { locks } = await startManager();
     await expect(locks.acquire('a', options)).rejects.toThrow(LockConfigError);
     await expect(locks.withLock('a', () => undefined, options)).rejects.toThrow(name);
@@ -36,19 +36,19 @@ describe('the options of a lock', () => {
     ['wait', { wait: '5000' }, `is '5000', but must be a duration`],
     ['release', { release: true }, `is true, but must be 'confirmed' or 'sent'`],
   ];
-  it.each(TEXTS)('are refused as the text of an environment: %s %j', async (name, options, words) => {
+  it.each(TEXTS)('are rejected if they are unconverted environment strings: %s %j', async (name, options, words) => {
     const { locks } = await startManager();
     await expect(locks.acquire('a', options as LockOptions)).rejects.toThrow(`Option "${name}" ${words}`);
   });
 
-  it('of the module are checked at construction, and as those of the module', () => {
+  it('of the module are checked at construction and reported as module options', () => {
     for (const [option, value] of Object.entries({ reentrant: false, onLost: 'no', release: 'yes', wait: '5' })) {
       const options = { providers: { main: new MemoryLockProvider() }, defaults: { [option]: value } };
       expect(() => new LockManager(options as never)).toThrow(`Option "defaults.${option}" is`);
     }
   });
 
-  it('of a decorator are none of a call, which would not follow them', async () => {
+  it('of a decorator are rejected on a call, which would ignore them', async () => {
     const { locks } = await startManager();
     for (const option of ['onBusy', 'around', 'reentrant']) {
       const call = locks.acquire('a', { [option]: 'skip' });
@@ -62,7 +62,7 @@ describe('the options of a lock', () => {
     ['minHold', { minHold: 1 }],
     ['transaction', { transaction: {} } as LockOptions],
     ['leese', { leese: '10s' } as LockOptions],
-  ])('are refused where the provider cannot: %s', async (name, options) => {
+  ])('are rejected if the provider does not support them: %s', async (name, options) => {
     const { locks } = await startManager({ provider: ScriptedProvider.obliging(BARE) });
     await expect(locks.acquire('a', options)).rejects.toMatchObject({
       code: 'LOCK_CONFIG',
@@ -71,7 +71,7 @@ describe('the options of a lock', () => {
     });
   });
 
-  it('come from the defaults where the call leaves them open; a lease only where there are leases', async () => {
+  it('come from the defaults if the call omits them, a lease only if the provider has leases', async () => {
     const defaults = { wait: 100, lease: 2_000, maxHold: '1m', onLost: 'ignore', reentrant: true } as const;
     const { locks, clock } = await startManager({ defaults });
     const lock = await locks.acquire('a');
@@ -85,7 +85,7 @@ describe('the options of a lock', () => {
   });
 });
 
-describe('the options of the manager', () => {
+describe('manager options', () => {
   const one = () => ({ main: new MemoryLockProvider() });
   it.each<[string, LockManagerOptions]>([
     ['at least one', { providers: {} }],
@@ -97,12 +97,12 @@ describe('the options of the manager', () => {
     ['namespace', { providers: one(), namespace: '' }],
     ['shutdownGrace', { providers: one(), shutdownGrace: '-1s' }],
     ['wait', { providers: one(), defaults: { wait: 'soon' } }],
-  ])('are refused at construction: %s', (name, options) => {
+  ])('are rejected at construction: %s', (name, options) => {
     expect(() => new LockManager(options)).toThrow(LockConfigError);
     expect(() => new LockManager(options)).toThrow(name);
   });
 
-  it('choose the provider of a call by name', async () => {
+  it('select the provider of a call by name', async () => {
     const two = ScriptedProvider.obliging();
     const { locks } = await startManager({ providers: { one: new MemoryLockProvider(), two }, default: 'one' });
     expect(locks.providerNames).toEqual(['one', 'two']);
@@ -113,7 +113,7 @@ describe('the options of the manager', () => {
 });
 
 describe('administration', () => {
-  it('shows what is held and waited for, and frees it', async () => {
+  it('shows and releases what is held, and shows what is waited for', async () => {
     const { locks, clock } = await startManager();
     const lock = await locks.acquire('a');
     const waiting = watch(locks.acquire('a', { mode: 'shared' }));
@@ -123,7 +123,7 @@ describe('administration', () => {
       state: 'held',
       mode: 'exclusive',
       holders: 1,
-      // Its own callers wait in the process that holds it.
+      // The callers wait in the process that holds the key.
       waiters: 0,
       expiresIn: 29_000,
       fencingToken: lock.fencingToken,
@@ -152,21 +152,21 @@ describe('administration', () => {
     expect(await locks.admin.forceRelease('b')).toBe(false);
   });
 
-  it('does not show what is over', async () => {
+  it('does not show an expired lock', async () => {
     const { locks, clock } = await startManager();
     await locks.acquire('a', {});
     clock.block(30_000);
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('is refused where the provider has none', async () => {
+  it('is rejected if the provider does not support it', async () => {
     const { locks } = await startManager({ provider: new ScriptedProvider() });
     await expect(locks.admin.inspect('a')).rejects.toThrow('does not support inspect()');
     await expect(locks.admin.forceRelease('a')).rejects.toThrow('does not support forceRelease()');
   });
 });
 
-it('draws holder ids of 128 bits that do not repeat', () => {
+it('holder ids are random, unique and 128 bits long', () => {
   const random = systemRandom();
   const ids = Array.from({ length: 1_000 }, () => random.id());
   expect(new Set(ids).size).toBe(1_000);
@@ -174,7 +174,7 @@ it('draws holder ids of 128 bits that do not repeat', () => {
   expect(random.fraction()).toBeLessThan(1);
 });
 
-/** The name under which a manager without the option `instance` lists what it holds, on a host of this name. */
+/** Returns the instance name under which a manager without the option `instance` lists its locks on the given host. */
 async function instanceOn(host: string): Promise<string | undefined> {
   let name: string | undefined;
   await jest.isolateModulesAsync(async () => {
@@ -200,11 +200,11 @@ describe('the default instance', () => {
     ['\ud800', '%EF%BF%BD'],
     ['', 'host'],
     ['x'.repeat(80), 'x'.repeat(80)],
-  ])('of a host named %j has the name %j and the process id', async (host, name) => {
+  ])('of a host named %j is named %j plus the process id', async (host, name) => {
     expect(await instanceOn(host)).toBe(`${name}:${process.pid}`);
   });
 
-  it('of hosts with long names differs also where only their ends do', async () => {
+  it('of hosts with long names differs even if only the last characters of the names do', async () => {
     const names = [await instanceOn(`${'会'.repeat(40)}-1`), await instanceOn(`${'会'.repeat(40)}-2`)];
     expect(new Set(names).size).toBe(2);
     for (const name of names) expect(name).toMatch(/^%E4%BC%9A[\x20-\x7E]{1,91}$/);

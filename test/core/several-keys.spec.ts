@@ -7,7 +7,7 @@ import { startManager, watch } from './manager-rig.js';
 import { ScriptedProvider } from './scripted-provider.js';
 
 describe('several keys', () => {
-  it('are taken in sorted order, each once, and released in reverse, all at once', async () => {
+  it('are acquired in sorted order without duplicates, and released together in reverse', async () => {
     const provider = ScriptedProvider.obliging();
     provider.onRelease = undefined;
     const { locks, clock } = await startManager({ provider });
@@ -29,7 +29,7 @@ describe('several keys', () => {
     expect(releasing.value).toBe('pending');
   });
 
-  it('give back what they have when the backend fails, waiting for the answers side by side', async () => {
+  it('are released if the backend fails, waiting for all responses concurrently', async () => {
     const provider = ScriptedProvider.obliging();
     const failure = new Error('no');
     provider.onAcquire = ({ key }, grant) => (key === 'c' ? Promise.reject(failure) : grant());
@@ -46,7 +46,7 @@ describe('several keys', () => {
     expect(waiting.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', key: 'c', cause: failure });
   });
 
-  it('notice an abort between two keys that need no waiting', async () => {
+  it('are not acquired after an abort between two keys that are free', async () => {
     const { locks, clock } = await startManager();
     const controller = new AbortController();
     locks.events.on('acquired', () => {
@@ -60,9 +60,9 @@ describe('several keys', () => {
 
   it.each<[string, object, (controller: AbortController, clock: FakeClock) => void]>([
     ['is aborted', {}, (controller) => controller.abort()],
-    ['is over', { wait: 100 }, () => undefined],
+    ['times out', { wait: 100 }, () => undefined],
     ['ends after the loss of one', { lease: 1_000, wait: 2_000 }, (_, clock) => clock.block(1_000)],
-  ])('retain none of them by minHold when the wait for the others %s', async (_, options, end) => {
+  ])('are not retained by minHold if the wait for the others %s', async (_, options, end) => {
     const { locks, clock } = await startManager();
     const blocker = await locks.acquire('b');
     const controller = new AbortController();
@@ -78,7 +78,7 @@ describe('several keys', () => {
     await blocker.release();
   });
 
-  it('are looked at once more before the task runs: one may be lost by then', async () => {
+  it('are checked again before the task runs, because one may be lost by then', async () => {
     const { locks, clock } = await startManager();
     const blocker = await locks.acquire('b');
     let ran = false;
@@ -92,7 +92,7 @@ describe('several keys', () => {
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('name the key that was lost and the key that was awaited, and do not wait for those behind it', async () => {
+  it('name the lost key and the awaited key in the error, and do not wait for the rest', async () => {
     const { locks, clock } = await startManager();
     const blockers = [await locks.acquire('b'), await locks.acquire('c')];
     const waiting = watch(locks.acquire(['a', 'b', 'c'], { wait: 10_000 }));
@@ -122,7 +122,7 @@ describe('several keys', () => {
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('are lost together when one is lost, and say so once', async () => {
+  it('are lost together if one is lost, with a single abort', async () => {
     const { locks, clock, names } = await startManager();
     const lock = await locks.acquire(['a', 'b']);
     let aborts = 0;
@@ -137,7 +137,7 @@ describe('several keys', () => {
     expect(names()).toEqual(['acquired', 'acquired', 'lost', 'lost']);
   });
 
-  it('re-enter those that are held already, and count those alone', async () => {
+  it('re-enter the keys that are already held, and count only those', async () => {
     const { locks } = await startManager({ defaults: { reentrant: true } });
     await locks.withLock('a', async (outer) => {
       const lock = await locks.acquire(['a', 'b']);
@@ -147,7 +147,7 @@ describe('several keys', () => {
       ]);
       expect(await lock.release()).toBe('released');
       expect(locks.admin.held()).toMatchObject([{ key: 'a', entries: 1 }]);
-      // A failure to take the second key leaves the first as it was.
+      // A failure to acquire the second key leaves the first unchanged.
       await locks.detached(() => locks.acquire('c'));
       await expect(locks.acquire(['a', 'c'], { wait: 0 })).rejects.toBeInstanceOf(LockBusyError);
       expect(locks.admin.held()).toMatchObject([{ key: 'a', entries: 1 }, { key: 'c' }]);
@@ -176,12 +176,12 @@ describe('the depth of a request', () => {
     await locks.start();
     await locks.withLock('a', () =>
       locks.withLock(['b', 'c'], async () => {
-        // Re-entry asks nobody.
+        // A re-entered key sends no request.
         await locks.withLock(['a', 'd'], () => undefined);
         await locks.withLock('e', () => undefined, { provider: 'other' });
       }),
     );
-    // acquire() opens no context.
+    // acquire() sets no context.
     const first = await locks.acquire('f');
     await (await locks.acquire('g')).release();
     await first.release();

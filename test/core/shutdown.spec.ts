@@ -9,7 +9,7 @@ import { type Ask, ScriptedProvider } from './scripted-provider.js';
 const STOPPING = { code: 'LOCK_UNAVAILABLE', message: expect.stringContaining('shutting down') as unknown };
 
 describe('start', () => {
-  it('comes before everything else, and once', async () => {
+  it('must come first, and only once', async () => {
     const provider = new ScriptedProvider();
     const gate = deferred();
     provider.onConnect = () => gate.promise;
@@ -27,7 +27,7 @@ describe('start', () => {
     await expect(locks.start()).rejects.toThrow('Create a new one');
   });
 
-  it('takes a provider that serves another application already', async () => {
+  it('accepts a provider that already serves another application', async () => {
     const provider = new MemoryLockProvider();
     const [one, other] = [await startManager({ provider }), await startManager({ provider })];
     await one.locks.stop();
@@ -35,7 +35,7 @@ describe('start', () => {
     await other.locks.stop();
   });
 
-  it('that fails stops every provider, once', async () => {
+  it('stops every provider exactly once if it fails', async () => {
     const [good, bad] = [new ScriptedProvider(), new ScriptedProvider()];
     const failure = new LockUnavailableError('refused');
     bad.onConnect = () => Promise.reject(failure);
@@ -46,7 +46,7 @@ describe('start', () => {
     await expect(locks.acquire('a')).rejects.toMatchObject(STOPPING);
   });
 
-  it('may go on without a backend, but not with a mistake', async () => {
+  it('can continue without a backend, but not after a programming error', async () => {
     const down = new ScriptedProvider();
     down.onConnect = () => Promise.reject(new LockUnavailableError('refused'));
     const { log, locks } = await startManager({ provider: down, failFast: false });
@@ -57,7 +57,7 @@ describe('start', () => {
     await expect(startManager({ provider: wrong, failFast: false })).rejects.toThrow('a bug');
   });
 
-  it('logs what diagnose() has found', async () => {
+  it('logs the results of diagnose()', async () => {
     const provider = new (class extends ScriptedProvider {
       diagnose() {
         return Promise.resolve([
@@ -72,7 +72,7 @@ describe('start', () => {
 });
 
 describe('stop', () => {
-  it('lets holders finish, sends waiters away at once, and refuses whoever comes', async () => {
+  it('lets holders finish, rejects waiters immediately, and refuses new callers', async () => {
     const { locks, clock } = await startManager();
     const task = deferred();
     const holder = watch(locks.withLock('a', () => task.promise));
@@ -90,7 +90,7 @@ describe('stop', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('is over, unless noted otherwise, before Docker kills the process, even if no release is answered', async () => {
+  it('finishes by default before Docker kills the process, even if no release gets a response', async () => {
     const provider = new ScriptedProvider();
     const { locks, clock } = await startManager({ provider });
     const holder = watch(
@@ -106,7 +106,7 @@ describe('stop', () => {
     expect([holder.state, stopping.state]).toEqual(['rejected', 'fulfilled']);
   });
 
-  it('lets holders take what they need to finish, under whichever of their locks still stands', async () => {
+  it('lets holders acquire what they need to finish, under any of their locks still held', async () => {
     const { locks, clock } = await startManager();
     const gate = deferred();
     const holder = watch(
@@ -126,7 +126,7 @@ describe('stop', () => {
     expect(stopping.state).toBe('fulfilled');
   });
 
-  it('takes the rest away after the grace, and gives it back', async () => {
+  it('revokes the remaining locks after the grace period, and releases them', async () => {
     const { locks, clock, events } = await startManager({ shutdownGrace: '2s' });
     const task = deferred();
     let signal: AbortSignal | undefined;
@@ -150,7 +150,7 @@ describe('stop', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('waits in the grace for a release that takes long, because it may commit what a task has written', async () => {
+  it("waits within the grace period for a slow release, which may commit a task's writes", async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startManager({ provider, shutdownGrace: '20s' });
     const answer = deferred<ReleaseOutcome>();
@@ -165,7 +165,7 @@ describe('stop', () => {
     expect([holder.value, stopping.state]).toEqual(['done', 'fulfilled']);
   });
 
-  it('is one stop, however often it is called; and nothing for what was not started', async () => {
+  it('stops only once however often it is called, and does nothing before a start', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks } = await startManager({ provider });
     await Promise.all([locks.stop(), locks.stop()]);
@@ -178,7 +178,7 @@ describe('stop', () => {
     await expect(other.acquire('a')).rejects.toMatchObject(STOPPING);
   });
 
-  it('during the start waits for the start, and nothing runs afterwards', async () => {
+  it('waits for a start in progress, and nothing runs afterward', async () => {
     const provider = ScriptedProvider.obliging();
     const gate = deferred();
     provider.onConnect = () => gate.promise;
@@ -194,7 +194,7 @@ describe('stop', () => {
     await expect(locks.acquire('a')).rejects.toMatchObject(STOPPING);
   });
 
-  it('is not undone by a start that ends after it', async () => {
+  it('is not undone by a start that ends later', async () => {
     const provider = ScriptedProvider.obliging();
     const gate = deferred();
     provider.onConnect = () => gate.promise;
@@ -210,7 +210,7 @@ describe('stop', () => {
     await expect(locks.acquire('a')).rejects.toMatchObject(STOPPING);
   });
 
-  it('sends away, after the grace, also who waits under a lock', async () => {
+  it('rejects callers that wait under a lock after the grace period', async () => {
     const { locks, clock } = await startManager({ shutdownGrace: 100 });
     await locks.acquire('b');
     const waiting = watch(locks.withLock('a', () => locks.acquire('b', { wait: Infinity }), { onLost: 'ignore' }));
@@ -224,7 +224,7 @@ describe('stop', () => {
     expect([locks.admin.held(), locks.admin.waiting(), clock.pendingTimers]).toEqual([[], [], 0]);
   });
 
-  it('sends away who waits in the context of a lock that has ended', async () => {
+  it('rejects callers that wait in the context of a lock that has ended', async () => {
     const { locks, clock } = await startManager();
     const blocker = await locks.acquire('b');
     let waiting: Outcome<unknown> | undefined;
@@ -240,7 +240,7 @@ describe('stop', () => {
     expect(stopping.state).toBe('fulfilled');
   });
 
-  it('starts no task of a waiter whose surrounding lock has ended meanwhile', async () => {
+  it('starts no task of a waiter whose outer lock has ended meanwhile', async () => {
     const { locks, clock } = await startManager();
     const blocker = await locks.acquire('b');
     const gate = deferred();
@@ -262,49 +262,55 @@ describe('stop', () => {
     expect([ran, stopping.state, locks.admin.held(), clock.pendingTimers]).toEqual([false, 'fulfilled', [], 0]);
   });
 
-  it.each([0, 1, 2, 3, 4, 5, 6, 7, 8])('leaves no hold when it comes %i microtasks after the answer', async (hops) => {
-    const provider = new ScriptedProvider();
-    provider.onRelease = () => 'released';
-    const { locks, clock } = await startManager({ provider });
-    let ran = false;
-    const waiting = watch(locks.withLock('a', () => void (ran = true)));
-    provider.asks[0]?.grant();
-    for (let hop = 0; hop < hops; hop += 1) await Promise.resolve();
-    // Whether the task runs depends on who was first; if it does, its lock was held and is given back.
-    const stopping = watch(locks.stop());
-    await clock.advance(0);
-    const outcomes = new Map([
-      [true, 'fulfilled'],
-      [false, 'rejected'],
-    ]);
-    expect(waiting.state).toBe(outcomes.get(ran));
-    expect([stopping.state, locks.admin.held()]).toEqual(['fulfilled', []]);
-    // What is given up is released, and once more when its grant comes.
-    expect([...new Set(provider.order)]).toEqual(['acquire a', 'release a']);
-    expect(clock.pendingTimers).toBe(0);
-  });
+  it.each([0, 1, 2, 3, 4, 5, 6, 7, 8])(
+    'leaves no lock held if it comes %i microtasks after the grant',
+    async (hops) => {
+      const provider = new ScriptedProvider();
+      provider.onRelease = () => 'released';
+      const { locks, clock } = await startManager({ provider });
+      let ran = false;
+      const waiting = watch(locks.withLock('a', () => void (ran = true)));
+      provider.asks[0]?.grant();
+      for (let hop = 0; hop < hops; hop += 1) await Promise.resolve();
+      // Depending on timing, the task may or may not run; if it does, its lock was held and is released.
+      const stopping = watch(locks.stop());
+      await clock.advance(0);
+      const outcomes = new Map([
+        [true, 'fulfilled'],
+        [false, 'rejected'],
+      ]);
+      expect(waiting.state).toBe(outcomes.get(ran));
+      expect([stopping.state, locks.admin.held()]).toEqual(['fulfilled', []]);
+      // An abandoned request is released, and again when its grant arrives.
+      expect([...new Set(provider.order)]).toEqual(['acquire a', 'release a']);
+      expect(clock.pendingTimers).toBe(0);
+    },
+  );
 
-  it.each([0, 1, 2, 3, 4, 5, 6, 7, 8])('leaves no hold that is granted %i microtasks after the grace', async (hops) => {
-    const provider = new ScriptedProvider();
-    provider.onRelease = () => 'released';
-    provider.onAcquire = ({ key }, grant) => (key === 'a' ? grant() : undefined);
-    const { locks, clock } = await startManager({ provider, shutdownGrace: 100 });
-    const waiting = watch(locks.withLock('a', () => locks.acquire('b', { wait: Infinity }), { onLost: 'ignore' }));
-    await clock.advance(0);
-    const stopping = watch(locks.stop());
-    clock.setTimer(() => {
-      let granted = Promise.resolve();
-      for (let hop = 0; hop < hops; hop += 1) granted = granted.then(() => undefined);
-      void granted.then(() => provider.asks[0]?.grant());
-    }, 100);
-    await clock.advance(99);
-    clock.block(1);
-    await clock.advance(10);
-    expect([waiting.state, stopping.state, locks.admin.held()]).toEqual(['rejected', 'fulfilled', []]);
-    expect(provider.order.at(-1)).toBe('release b');
-  });
+  it.each([0, 1, 2, 3, 4, 5, 6, 7, 8])(
+    'leaves no lock held that is granted %i microtasks after the grace period',
+    async (hops) => {
+      const provider = new ScriptedProvider();
+      provider.onRelease = () => 'released';
+      provider.onAcquire = ({ key }, grant) => (key === 'a' ? grant() : undefined);
+      const { locks, clock } = await startManager({ provider, shutdownGrace: 100 });
+      const waiting = watch(locks.withLock('a', () => locks.acquire('b', { wait: Infinity }), { onLost: 'ignore' }));
+      await clock.advance(0);
+      const stopping = watch(locks.stop());
+      clock.setTimer(() => {
+        let granted = Promise.resolve();
+        for (let hop = 0; hop < hops; hop += 1) granted = granted.then(() => undefined);
+        void granted.then(() => provider.asks[0]?.grant());
+      }, 100);
+      await clock.advance(99);
+      clock.block(1);
+      await clock.advance(10);
+      expect([waiting.state, stopping.state, locks.admin.held()]).toEqual(['rejected', 'fulfilled', []]);
+      expect(provider.order.at(-1)).toBe('release b');
+    },
+  );
 
-  it('waits for releases that are under way before it closes the backend', async () => {
+  it('waits for releases in progress before it closes the backend', async () => {
     const provider = ScriptedProvider.obliging();
     provider.onRelease = undefined;
     const { locks, clock } = await startManager({ provider });
@@ -318,7 +324,7 @@ describe('stop', () => {
     expect([releasing.value, stopping.state, provider.closes]).toEqual(['released', 'fulfilled', 1]);
   });
 
-  it('gives up on releases that are not answered, and on asks that never are', async () => {
+  it('gives up on releases and requests without a response', async () => {
     const provider = new ScriptedProvider();
     const { locks, clock } = await startManager({ provider });
     const controller = new AbortController();
@@ -334,7 +340,7 @@ describe('stop', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('gives back a grant that meets it, and what is granted after it', async () => {
+  it('releases a grant that arrives with it, and a grant that arrives later', async () => {
     const provider = new ScriptedProvider();
     const { locks, clock } = await startManager({ provider });
     const waiting = [watch(locks.acquire('a')), watch(locks.acquire('b'))];
@@ -347,7 +353,7 @@ describe('stop', () => {
       expect.objectContaining(STOPPING),
       expect.objectContaining(STOPPING),
     ]);
-    // What is given up is released, and once more when its grant comes.
+    // An abandoned request is released, and again when its grant arrives.
     expect(provider.releases.map(({ input }) => input.key)).toEqual(['a', 'b', 'a', 'b']);
     for (const release of provider.releases) release.answer('released');
     await clock.advance(0);
@@ -355,7 +361,7 @@ describe('stop', () => {
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('gives back a grant that is the last word to a caller whose time was up', async () => {
+  it("releases a grant that arrives after its caller's wait is over", async () => {
     const provider = new ScriptedProvider();
     const { locks, clock } = await startManager({ provider, shutdownGrace: 0 });
     const waiting = watch(locks.acquire('a', { wait: 1_000 }));
@@ -369,7 +375,7 @@ describe('stop', () => {
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('sends away who holds one of several keys and waits for the next', async () => {
+  it('rejects a caller that holds one of several keys and waits for the next', async () => {
     const { locks, clock } = await startManager();
     const task = deferred();
     const holder = locks.withLock('b', () => task.promise);
@@ -384,7 +390,7 @@ describe('stop', () => {
     expect(stopping.state).toBe('fulfilled');
   });
 
-  it('waits for a holder of one provider who still takes from another', async () => {
+  it('waits for a holder that still acquires a lock of another provider', async () => {
     const clock = new FakeClock();
     const [one, two] = [ScriptedProvider.obliging(), ScriptedProvider.obliging()];
     const locks = new LockManager({ providers: { one, two }, default: 'one', clock });
@@ -409,7 +415,7 @@ describe('stop', () => {
     expect([holder.value, stopping.state]).toEqual(['released', 'fulfilled']);
   });
 
-  it('leaves retained keys as they are and does not wait for them', async () => {
+  it('keeps retained keys and does not wait for them', async () => {
     const { locks, clock } = await startManager();
     await locks.withLock('a', () => undefined, { minHold: '1h' });
     const stopping = watch(locks.stop());
@@ -418,7 +424,7 @@ describe('stop', () => {
     expect(await locks.admin.inspect('a')).toMatchObject({ state: 'retained' });
   });
 
-  it('never rejects: a backend that fails to close is logged', async () => {
+  it('never rejects, and logs a backend that fails to close', async () => {
     const provider = new (class extends ScriptedProvider {
       override close() {
         return Promise.reject(new Error('stuck'));
@@ -432,10 +438,10 @@ describe('stop', () => {
 
 describe('a stop while the backend is not responding', () => {
   const GRACE = 20_000;
-  /** How long it waits for the last answers. */
+  /** How long the stop waits for the last responses. */
   const CLOSING = 2_000;
 
-  /** A stop that ends exactly so many ms from now. */
+  /** Expects the stop to end in exactly this many ms. */
   async function endsAfter(time: number, stopping: Outcome<void>, clock: FakeClock): Promise<void> {
     await clock.advance(time - 1);
     expect(stopping.state).toBe('pending');
@@ -454,7 +460,7 @@ describe('a stop while the backend is not responding', () => {
   it.each<[string, ScriptedProvider['onRelease']]>([
     ['unknown', () => 'unknown'],
     ['a failure', () => Promise.reject(new Error('down'))],
-  ])('does not spend its grace on releases whose outcome was %s before it', async (_, onRelease) => {
+  ])('does not spend its grace period on releases whose outcome was %s before', async (_, onRelease) => {
     const { locks, clock, provider, released, held } = await withHolders(onRelease);
     expect(await released.release()).toBe('pending');
     expect(await held.release()).toBe('pending');
@@ -466,7 +472,7 @@ describe('a stop while the backend is not responding', () => {
     expect([provider.order.length, clock.pendingTimers]).toEqual([sent, 0]);
   });
 
-  it('waits in its grace for each release to be answered or to fail once, and not for its repetitions', async () => {
+  it('waits within its grace period for the first attempt of each release, but not for retries', async () => {
     const { locks, clock, provider, released, held } = await withHolders(undefined);
     const stopping = watch(locks.stop());
     void released.release();
@@ -482,7 +488,7 @@ describe('a stop while the backend is not responding', () => {
     expect(clock.now()).toBeLessThan(GRACE);
   });
 
-  it('ends with the answer to a release that was repeated', async () => {
+  it('ends when a retried release gets its response', async () => {
     const { locks, clock, released, provider, held } = await withHolders(() => 'unknown');
     await Promise.all([released.release(), held.release()]);
     const stopping = watch(locks.stop());
@@ -493,7 +499,7 @@ describe('a stop while the backend is not responding', () => {
     expect([stopping.state, provider.closes, clock.pendingTimers]).toEqual(['fulfilled', 1, 0]);
   });
 
-  it('waits for nobody whose lock was lost, and for the release that the loss has sent until it closes', async () => {
+  it('does not wait for a holder that lost its lock, and waits for the release that the loss sent only until it closes', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startManager({ provider, shutdownGrace: GRACE });
     provider.onRelease = undefined;
@@ -501,7 +507,7 @@ describe('a stop while the backend is not responding', () => {
     const holder = watch(locks.withLock('a', () => new Promise(() => undefined), { lease: 1_000 }));
     await clock.advance(0);
     const stopping = watch(locks.stop());
-    // The deadline of the lease, less 1 % and 2 ms, and what the closing takes.
+    // The deadline of the lease, less 1 % and 2 ms, plus the time to close.
     await endsAfter(988 + CLOSING, stopping, clock);
     expect([holder.state, provider.closes]).toEqual(['pending', 1]);
     expect(provider.order.filter((call) => call === 'release a').length).toBeGreaterThan(0);
@@ -511,7 +517,7 @@ describe('a stop while the backend is not responding', () => {
     ['busy', (ask) => ask?.answer('busy')],
     ['a failure', (ask) => ask?.fail(new Error('down'))],
     ['a grant', (ask) => ask?.grant()],
-  ])('closes when an ask in flight is answered by %s', async (_, answer) => {
+  ])('closes when a request in flight ends with %s', async (_, answer) => {
     const provider = new ScriptedProvider();
     provider.onRelease = () => 'released';
     const { locks, clock } = await startManager({ provider, shutdownGrace: GRACE });
@@ -525,7 +531,7 @@ describe('a stop while the backend is not responding', () => {
     expect([stopping.state, provider.closes, clock.pendingTimers]).toEqual(['fulfilled', 1, 0]);
   });
 
-  it('closes after 2 s when an ask in flight is never answered', async () => {
+  it('closes after 2 s if a request in flight gets no response', async () => {
     const provider = new ScriptedProvider();
     provider.onRelease = () => 'released';
     const { locks, clock } = await startManager({ provider, shutdownGrace: GRACE });
@@ -536,9 +542,9 @@ describe('a stop while the backend is not responding', () => {
   });
 });
 
-describe('a caller that is sent away', () => {
+describe('a caller that waits during a stop', () => {
   it.each([0, 1, 2, 3, 4, 5])(
-    'ends, also %i microtasks after a loss and before a grant that came too late',
+    'is rejected even %i microtasks after a loss and before a grant that comes too late',
     async (turns) => {
       const provider = new ScriptedProvider();
       provider.onRelease = () => 'released';
@@ -565,7 +571,7 @@ describe('a caller that is sent away', () => {
     },
   );
 
-  it('does not wait for the last answer, and what it may have left is released before the backend is closed', async () => {
+  it('does not wait for the last response, and its possible grant is released before the backend closes', async () => {
     const provider = new ScriptedProvider();
     provider.onRelease = () => 'released';
     const { locks, clock } = await startManager({ provider });
@@ -584,7 +590,7 @@ describe('a caller that is sent away', () => {
 });
 
 describe('a stop during the start', () => {
-  it('connects no provider that is built on one that was still connecting', async () => {
+  it('prevents the connection of a composite whose member was still connecting', async () => {
     const [member, composite] = [new ScriptedProvider(), new ScriptedProvider()];
     const gate = deferred();
     member.onConnect = () => gate.promise;

@@ -3,9 +3,9 @@ import { jest } from '@jest/globals';
 
 const uptime = jest.fn(() => 0);
 jest.unstable_mockModule('node:os', () => ({ uptime }));
-/** Of the machine, by its monotonic clock. */
+/** The time of the machine's monotonic clock. */
 let now = 0;
-/** What stands in for the one timer of Node. */
+/** Replaces the single Node.js timer. */
 let armed: { fire(): void; delay: number; isRef: boolean } | undefined;
 let armings = 0;
 const real = await import('../../lib/core/toolkit/real-timers.js');
@@ -25,17 +25,17 @@ jest.unstable_mockModule('../../lib/core/toolkit/real-timers.js', () => ({
 const { Timers } = await import('../../lib/core/toolkit/timers.js');
 const { systemClock } = await import('../../lib/core/toolkit/clock.js');
 
-/** The timer of Node fires, `early` ms before its time. */
+/** Fires the Node.js timer, `early` ms before its time. */
 async function fire(early = 0): Promise<void> {
   const timer = armed;
-  if (!timer) throw new Error('Nothing is armed.');
+  if (!timer) throw new Error('The timer is not set.');
   now += timer.delay - early;
-  // From the event loop, as Node does: behind a promise job, no tick would come before other jobs.
+  // Runs from the event loop, as in Node.js: from a promise job, other jobs would run before the next tick.
   real.setImmediate(timer.fire);
   for (let turn = 0; turn < 5; turn += 1) await new Promise((resolve) => real.setImmediate(resolve));
 }
 
-describe('all timers on one of Node', () => {
+describe('timers that share one Node.js timer', () => {
   let timers: InstanceType<typeof Timers>;
   let called: string[];
   const call = (name: string) => () => void called.push(name);
@@ -47,7 +47,7 @@ describe('all timers on one of Node', () => {
     armed = undefined;
   });
 
-  it('is armed for the earliest, and not again while they are set and cleared', async () => {
+  it('set it to the earliest, and not again when timers are set and cleared', async () => {
     for (let cycle = 0; cycle < 1_000; cycle += 1) {
       timers.clear(timers.set(call('never'), 5_000, true));
       now += 1;
@@ -64,7 +64,7 @@ describe('all timers on one of Node', () => {
     expect(armed).toBeUndefined();
   });
 
-  it('calls those that are due in their order, whatever the order in which they were set and cleared', async () => {
+  it('fire in order, whatever the order in which they were set and cleared', async () => {
     const delays = Array.from({ length: 500 }, (_, index) => (index * 7_919) % 500);
     const set = delays.map((delay) => timers.set(call(String(delay)), delay, false));
     set.forEach((timer, index) => {
@@ -78,7 +78,7 @@ describe('all timers on one of Node', () => {
     expect(called).toEqual(expected.map(String));
   });
 
-  it('runs the promise jobs of one before the next, and does not call what one of the same moment has cleared', async () => {
+  it('run the promise jobs of one callback before the next, and skip a timer that a callback due at the same moment cleared', async () => {
     const cleared = timers.set(call('cleared'), 12, false);
     timers.set(
       () => {
@@ -98,14 +98,14 @@ describe('all timers on one of Node', () => {
     expect(called).toEqual(['first', 'job of the first', 'second']);
   });
 
-  it('counts the earliest as due when the timer of Node fires, also if the clock has not come so far', async () => {
+  it('treat the earliest as due when the Node.js timer fires, even if the clock lags', async () => {
     timers.set(call('early'), 10, false);
     await fire(0.4);
     expect(called).toEqual(['early']);
     expect(armings).toBe(1);
   });
 
-  it('goes on after one that throws', async () => {
+  it('continue after a callback throws', async () => {
     const error = new Error('a callback');
     timers.set(
       () => {
@@ -121,7 +121,7 @@ describe('all timers on one of Node', () => {
     expect(called).toEqual(['next']);
   });
 
-  it('keeps the process alive as long as one is set that does', async () => {
+  it('keep the process alive while any timer requires it', async () => {
     timers.set(call('background'), 100, false);
     expect(armed?.isRef).toBe(false);
     const awaited = timers.set(call('awaited'), 200, true);
@@ -134,7 +134,7 @@ describe('all timers on one of Node', () => {
     expect(armed?.isRef).toBe(false);
   });
 
-  it('fires one that is further away than Node can count after the longest time that it can', async () => {
+  it('fire after the maximum Node.js delay if the delay is longer', async () => {
     const LONGEST = 2 ** 31 - 1;
     timers.set(call('never'), Infinity, true);
     expect([armed?.delay, armed?.isRef]).toEqual([LONGEST, true]);
@@ -142,7 +142,7 @@ describe('all timers on one of Node', () => {
     expect(called).toEqual(['never']);
   });
 
-  it('is disarmed at the end of an application, unless another one has set a timer', () => {
+  it('are disarmed at the end of an application, unless another one has set a timer', () => {
     const other = timers.set(call('other'), 10, true);
     timers.disarmIfIdle();
     expect(armed).toBeDefined();
@@ -154,7 +154,7 @@ describe('all timers on one of Node', () => {
     expect(armed).toBeDefined();
   });
 
-  it('calls them in the async context of nobody', async () => {
+  it("run detached from any caller's async context", async () => {
     const context = new AsyncLocalStorage<string>();
     const seen: unknown[] = [];
     context.run('a caller', () => timers.set(() => seen.push(context.getStore()), 10, false));
@@ -174,7 +174,7 @@ describe('the time since boot', () => {
   beforeEach(() => {
     jest.spyOn(Date, 'now').mockImplementation(() => wallTime);
     uptime.mockImplementation(() => (now + asleep) / 1_000);
-    // Whatever was read before is too old.
+    // Makes any earlier reading stale.
     pass(1_000);
     systemClock.uptime();
     uptime.mockClear();
@@ -183,7 +183,7 @@ describe('the time since boot', () => {
     jest.restoreAllMocks();
   });
 
-  it('is read once in 10 ms', () => {
+  it('is read at most every 10 ms', () => {
     const before = systemClock.uptime();
     for (let ms = 0; ms < 9; ms += 1) {
       pass(1);
@@ -194,14 +194,14 @@ describe('the time since boot', () => {
     expect(systemClock.uptime()).toBe(before + 10);
   });
 
-  it('shows a suspension immediately, although the monotonic clock stood still', () => {
+  it('reflects a suspension immediately, even though the monotonic clock stood still', () => {
     const before = systemClock.uptime();
     wallTime += 60_000;
     asleep += 60_000;
     expect(systemClock.uptime()).toBe(before + 60_000);
   });
 
-  it('shows one that a wall clock that was set back hides, at the latest after 10 ms', () => {
+  it('reflects a suspension hidden by a wall clock set back within 10 ms', () => {
     const before = systemClock.uptime();
     asleep += 60_000;
     pass(10);

@@ -11,14 +11,14 @@ import { HolderTable } from '../../lib/providers/redis/holder-table.js';
 const never = new Promise<string>(() => undefined);
 
 describe('withTimeout', () => {
-  it('gives what the work gives, and leaves no timer', async () => {
+  it('passes on the outcome of the work, and leaves no timer', async () => {
     const clock = new FakeClock();
     expect(await withTimeout(clock, 100, Promise.resolve('done'))).toBe('done');
     await expect(withTimeout(clock, 100, Promise.reject(new Error('failed')))).rejects.toThrow('failed');
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('gives up a work that is late: undefined, or what the caller wants instead', async () => {
+  it('gives up on late work, and returns undefined or the fallback', async () => {
     const clock = new FakeClock();
     const fail = () => {
       throw new Error('late');
@@ -36,7 +36,7 @@ describe('withTimeout', () => {
     ]);
   });
 
-  it('does not call for what comes instead of a work that was in time', async () => {
+  it('does not call the fallback for work that finished in time', async () => {
     const clock = new FakeClock();
     let calls = 0;
     await withTimeout(clock, 100, Promise.resolve(), () => (calls += 1));
@@ -46,7 +46,7 @@ describe('withTimeout', () => {
 });
 
 describe('pause', () => {
-  it('ends with its time, with its signal, or immediately if that has aborted', async () => {
+  it('ends after its time or on abort, or immediately if the signal is already aborted', async () => {
     const clock = new FakeClock();
     const caller = new AbortController();
     const ends: string[] = [];
@@ -63,7 +63,7 @@ describe('pause', () => {
 });
 
 describe('withAbort', () => {
-  it('calls once, while the work goes on', async () => {
+  it('calls back only once if the signal aborts during the work', async () => {
     const caller = new AbortController();
     let calls = 0;
     const count = () => (calls += 1);
@@ -74,7 +74,7 @@ describe('withAbort', () => {
     expect([done, calls]).toEqual(['done', 1]);
   });
 
-  it('calls before the work where the signal has aborted, and not after the work', async () => {
+  it('calls back before the work if the signal is already aborted, but never after the work', async () => {
     const calls: string[] = [];
     const call = () => calls.push('aborted');
     const work = () => Promise.resolve(calls.push('work'));
@@ -93,7 +93,7 @@ describe('DenseSet', () => {
 
   const step = fc.record({ do: fc.constantFrom('add' as const, 'delete' as const), which: fc.nat({ max: 19 }) });
 
-  it('does what a Set does', () => {
+  it('behaves like a Set', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 200, size: 'max' }), (steps) => {
         const members = Array.from({ length: 20 }, () => new Member());
@@ -114,7 +114,7 @@ describe('DenseSet', () => {
     );
   });
 
-  it('is gone over while its values leave', () => {
+  it('supports deletion during iteration', () => {
     const members = Array.from({ length: 5 }, () => new Member());
     const dense = new DenseSet<Member>();
     for (const member of members) dense.add(member);
@@ -124,13 +124,13 @@ describe('DenseSet', () => {
 });
 
 describe('the token of a grant', () => {
-  it('is the first of the block that ends with the last one', () => {
+  it('is the first of the block that ends with the last token', () => {
     expect(firstToken('exclusive', 107n, 8)).toBe(100n);
     expect(firstToken('exclusive', 107n, 1)).toBe(107n);
     expect(firstToken('shared', 107n)).toBe(107n);
   });
 
-  it('is null for a limited lock, whose holders go side by side', () => {
+  it('is null for a limited lock, whose holders hold it concurrently', () => {
     expect(firstToken('limited', 107n, 8)).toBeNull();
   });
 });
@@ -139,7 +139,7 @@ const SECOND = 1_000;
 const HOUR = 3_600 * SECOND;
 const MONTH = 30 * 24 * HOUR;
 
-/** A clock whose time since boot runs faster than its monotonic time by `drift`, and is counted in steps of `step` ms. */
+/** A clock whose time since boot drifts from its monotonic time by `drift`, and advances in steps of `step` ms. */
 class DriftingClock extends FakeClock {
   constructor(
     private readonly drift: number,
@@ -158,8 +158,8 @@ describe('two clocks that drift apart by 25 ppm', () => {
     ['every ten seconds', 25e-6, 10 * SECOND],
     ['every ten seconds, backwards', -25e-6, 10 * SECOND],
     ['every hour', 25e-6, HOUR],
-    ['once', 25e-6, MONTH],
-  ])('are no suspension in a month, looked at %s', (_, drift, every) => {
+    ['only once', 25e-6, MONTH],
+  ])('are not mistaken for a suspension within a month if checked %s', (_, drift, every) => {
     const clock = new DriftingClock(drift, 10);
     const detector = new SuspensionDetector(clock);
     for (let time = 0; time < MONTH; time += every) {
@@ -172,7 +172,7 @@ describe('two clocks that drift apart by 25 ppm', () => {
     expect(detector.observe()).toBe(1);
   });
 
-  it('are none either where the time since boot is counted in whole seconds', () => {
+  it('are not mistaken for a suspension if the time since boot is in whole seconds', () => {
     const clock = new DriftingClock(25e-6, SECOND);
     const detector = new SuspensionDetector(clock);
     for (let time = 0; time < MONTH / 10; time += 700) {
@@ -182,7 +182,7 @@ describe('two clocks that drift apart by 25 ppm', () => {
     expect(detector.observe()).toBe(0);
   });
 
-  it('do not hide short suspensions that follow each other', () => {
+  it('do not hide short suspensions in a row', () => {
     const clock = new DriftingClock(25e-6);
     const detector = new SuspensionDetector(clock);
     for (let each = 0; each < 5; each += 1) {
@@ -194,7 +194,7 @@ describe('two clocks that drift apart by 25 ppm', () => {
   });
 });
 
-describe('a grant', () => {
+describe('the suspension check at a grant', () => {
   function watched() {
     const clock = new FakeClock();
     const detector = new SuspensionDetector(clock);
@@ -207,14 +207,14 @@ describe('a grant', () => {
     return { clock, detector, looks: () => looks };
   }
 
-  it('costs no look at the time since boot as long as the wall clock keeps step', () => {
+  it('does not read the time since boot while the wall clock agrees', () => {
     const { clock, detector, looks } = watched();
     clock.block(60_000);
     expect(detector.observeGrant(clock.now())).toBe(0);
     expect(looks()).toBe(0);
   });
 
-  it('finds a suspension, and those that are short but add up', () => {
+  it('detects a suspension, and short ones that add up', () => {
     const { clock, detector } = watched();
     clock.suspend(2_100);
     expect(detector.observeGrant(clock.now())).toBe(1);
@@ -225,7 +225,7 @@ describe('a grant', () => {
     expect(detector.observeGrant(clock.now())).toBe(2);
   });
 
-  it('takes no step of the wall clock for a suspension', () => {
+  it('does not mistake a step of the wall clock for a suspension', () => {
     const { clock, detector, looks } = watched();
     clock.stepWallTime(3_600_000);
     expect(detector.observeGrant(clock.now())).toBe(0);
@@ -235,7 +235,7 @@ describe('a grant', () => {
   });
 });
 
-// Few ids, so that they come back; and with the same ends, so that they meet.
+// Few ids, so that they repeat, and with the same endings, so that they collide.
 const holderId = fc.nat({ max: 400 }).map((number) =>
   (number % 40)
     .toString(16)
@@ -252,7 +252,7 @@ const tableStep = fc.oneof(
 );
 
 describe('HolderTable', () => {
-  it('does what a Map does', () => {
+  it('behaves like a Map', () => {
     fc.assert(
       fc.property(fc.array(tableStep, { maxLength: 600, size: 'max' }), (steps) => {
         const table = new HolderTable<number>();

@@ -29,11 +29,11 @@ beforeEach(async () => {
 });
 
 describe('the deadline', () => {
-  it('is the time of sending plus the lease, less 1 % and 2 ms', async () => {
+  it('is the time of the request plus the lease, less 1 % and 2 ms', async () => {
     expect(lock.remaining()).toBe(VALIDITY);
   });
 
-  it('ends the hold to the millisecond, whatever the timers do', async () => {
+  it('ends the lock to the millisecond, whatever the timers do', async () => {
     clock.block(VALIDITY - 1);
     expect(lock.isHeld()).toBe(true);
     clock.block(1);
@@ -42,12 +42,12 @@ describe('the deadline', () => {
     expect(() => lock.assertHeld()).toThrow(LockLostError);
   });
 
-  it('shows in a signal that nobody has read before it', () => {
+  it('aborts a signal that is first read after it', () => {
     clock.block(LEASE);
     expect(lock.signal.aborted).toBe(true);
   });
 
-  it('aborts the signal with the error when no renewal is answered, once, and no later answer brings the lock back', async () => {
+  it('aborts the signal only once if no renewal gets a response, and a later response does not bring the lock back', async () => {
     provider.onRenew = undefined;
     let aborts = 0;
     lock.signal.addEventListener('abort', () => (aborts += 1));
@@ -67,7 +67,7 @@ describe('the deadline', () => {
 });
 
 describe('the watchdog', () => {
-  it('renews at a third of the lease, for as long as the lock is held', async () => {
+  it('renews after a third of the lease, as long as the lock is held', async () => {
     await clock.advance(5 * LEASE);
     expect(lock.isHeld()).toBe(true);
     const renewals = provider.order.filter((call) => call === 'renew a').length;
@@ -80,7 +80,7 @@ describe('the watchdog', () => {
     expect(clock.pendingTimers).toBe(0);
   });
 
-  it('renews in one tick what is due together', async () => {
+  it('renews all locks due together in one tick', async () => {
     await locks.acquire(['b', 'c'], { lease: LEASE });
     const inThisTick = new Set<string>();
     const ticks: string[][] = [];
@@ -98,7 +98,7 @@ describe('the watchdog', () => {
     expect(ticks).toEqual([['a', 'b', 'c']]);
   });
 
-  it('renews with them those that are due soon, and no others', async () => {
+  it('also renews locks that are due soon, but no others', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     for (const [key, after] of [
@@ -113,7 +113,7 @@ describe('the watchdog', () => {
     expect(provider.order.filter((call) => call.startsWith('renew')).sort()).toEqual(['renew a', 'renew b']);
   });
 
-  it('does not take one failed renewal for a loss, and tries again until the deadline', async () => {
+  it('does not treat a failed renewal as a loss, and retries until the deadline', async () => {
     let fails = 2;
     provider.onRenew = (renewal) => {
       fails -= 1;
@@ -126,7 +126,7 @@ describe('the watchdog', () => {
     expect(names().filter((name) => name === 'unavailable')).toHaveLength(1);
   });
 
-  it('takes no answer that is processed after the deadline, though no timer has fired yet', async () => {
+  it('ignores a response processed after the deadline, even if no timer has fired yet', async () => {
     provider.onRenew = undefined;
     await clock.advance(LEASE / 3);
     const [renewal] = provider.renewals;
@@ -137,14 +137,14 @@ describe('the watchdog', () => {
     expect(lock.signal.reason).toMatchObject({ reason: 'expired' });
   });
 
-  it('never renews past the deadline: a watchdog that wakes late finds the loss', async () => {
+  it('never renews past the deadline, and detects the loss if it wakes late', async () => {
     clock.block(LEASE);
     await clock.advance(1);
     expect(provider.order).toEqual(['acquire a', 'release a']);
     expect(lock.isHeld()).toBe(false);
   });
 
-  it('does not wait for the outcome of another lock that is renewed in the same tick', async () => {
+  it('does not wait for another lock renewed in the same tick', async () => {
     const other = await locks.acquire('other', { lease: LEASE });
     provider.onRenew = (renewal) =>
       renewal.request.key === 'other' ? new Promise(() => undefined) : Promise.resolve(provider.acknowledge(renewal));
@@ -152,27 +152,27 @@ describe('the watchdog', () => {
     expect([lock.isHeld(), other.isHeld()]).toEqual([true, false]);
   });
 
-  it('believes the backend that the lock is not ours any more', async () => {
+  it("accepts the backend's report that the lock is gone", async () => {
     provider.onRenew = () => Promise.resolve('lost');
     await clock.advance(LEASE / 2);
     expect(lock.signal.reason).toMatchObject({ reason: 'revoked' });
   });
 
-  it('is told of a loss by the backend at once, with its cause', async () => {
+  it('aborts immediately on a loss reported by the backend, with its cause', async () => {
     const cause = new Error('session expired');
     provider.revoke(lock.holder, cause);
     expect(lock.signal.reason).toMatchObject({ reason: 'revoked', cause });
     provider.revoke('nobody');
   });
 
-  it('renews everything after a reconnect, before the backend may be asked for more', async () => {
+  it('renews everything after a reconnect, before any new request', async () => {
     await locks.acquire('b');
     provider.context.emit({ type: 'unavailable', cause: new Error('gone') });
     provider.context.emit({ type: 'recovered' });
     expect(provider.order).toEqual(['acquire a', 'acquire b', 'renew a', 'renew b']);
   });
 
-  it('sends no renewal after a release, and takes none that is answered after it for a hold', async () => {
+  it('sends no renewal after a release, and ignores a response that arrives after it', async () => {
     provider.onRenew = undefined;
     await clock.advance(LEASE / 2);
     expect(await lock.release()).toBe('released');
@@ -184,7 +184,7 @@ describe('the watchdog', () => {
 });
 
 describe('extend', () => {
-  it('renews now, and keeps the new length', async () => {
+  it('renews immediately, and keeps the new length', async () => {
     await clock.advance(1_000);
     await lock.extend('1m');
     expect(lock.remaining()).toBe(60_000 - 602);
@@ -193,8 +193,8 @@ describe('extend', () => {
     expect(provider.order.filter((call) => call === 'renew a')).toHaveLength(2);
   });
 
-  it('counts a shorter lease from its sending: the backend may have taken it though its answer is lost', async () => {
-    provider.onRenew = () => Promise.reject(new Error('reply lost'));
+  it('applies a shorter lease when it is sent, because the backend may have accepted it even if its response is lost', async () => {
+    provider.onRenew = () => Promise.reject(new Error('response lost'));
     await expect(lock.extend(1_000)).rejects.toBeInstanceOf(LockUnavailableError);
     expect(lock.isHeld()).toBe(true);
     expect(lock.remaining()).toBe(988);
@@ -216,7 +216,7 @@ describe('extend', () => {
     expect(lock.signal.reason).toMatchObject({ reason: 'max-hold' });
   });
 
-  it('throws what is the matter: lost, released, unavailable', async () => {
+  it('rejects with the reason: lost, released or unavailable', async () => {
     provider.onRenew = () => Promise.resolve('unknown');
     await expect(lock.extend()).rejects.toMatchObject({ code: 'LOCK_UNAVAILABLE', key: 'a' });
     provider.onRenew = () => Promise.resolve('lost');
@@ -232,7 +232,7 @@ describe('extend', () => {
     await expect(other.extend()).rejects.toMatchObject({ reason: 'released' });
   });
 
-  it('has no time of its own where locks live as long as their session', async () => {
+  it('accepts no duration if locks last as long as their session', async () => {
     const provider = ScriptedProvider.obliging({ lease: 'session' });
     const { locks } = await startManager({ provider });
     const lock = await locks.acquire('a');
@@ -242,14 +242,14 @@ describe('extend', () => {
 });
 
 describe('maxHold', () => {
-  it('shows in what remains', async () => {
+  it('limits the remaining time', async () => {
     const { lock } = await held({ maxHold: 1_000 });
     expect(lock.remaining()).toBe(1_000);
   });
 });
 
 describe('a suspended machine', () => {
-  it('leaves the hold unverified until the next renewal answers, which is no loss', async () => {
+  it('leaves the lock unverified until the next renewal completes, which is not a loss', async () => {
     provider.onRenew = undefined;
     clock.suspend(60_000);
     expect(lock.isHeld()).toBe(false);
@@ -264,7 +264,7 @@ describe('a suspended machine', () => {
     expect(() => lock.assertHeld()).not.toThrow();
   });
 
-  it('may have lost it: then the renewal says so', async () => {
+  it('loses the lock if the next renewal reports a loss', async () => {
     provider.onRenew = () => Promise.resolve('lost');
     clock.suspend(60_000);
     expect(lock.isHeld()).toBe(false);
@@ -272,7 +272,7 @@ describe('a suspended machine', () => {
     expect(() => lock.assertHeld()).toThrow(LockLostError);
   });
 
-  it('is not confirmed by a renewal that was sent before it slept', async () => {
+  it('is not confirmed by a renewal sent before the suspension', async () => {
     provider.onRenew = undefined;
     await clock.advance(LEASE / 3);
     clock.suspend(60_000);
@@ -285,7 +285,7 @@ describe('a suspended machine', () => {
     expect(lock.isHeld()).toBe(true);
   });
 
-  it.each([2_000, 10])('does not believe a grant that was asked for %i ms before it slept', async (before) => {
+  it.each([2_000, 10])('does not trust a grant requested %i ms before the suspension', async (before) => {
     const provider = new ScriptedProvider();
     const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: Infinity }));
@@ -301,7 +301,7 @@ describe('a suspended machine', () => {
     expect(waiting.value?.isHeld()).toBe(true);
   });
 
-  it('does not believe a grant after half a day of waiting and a sleep of seconds, which no drift of clocks explains then', async () => {
+  it('does not trust a grant after half a day of waiting and a suspension of seconds, which clock drift cannot explain', async () => {
     const provider = new ScriptedProvider();
     const { locks, clock } = await startManager({ provider });
     const waiting = watch(locks.acquire('a', { wait: Infinity }));
@@ -313,7 +313,7 @@ describe('a suspended machine', () => {
     expect([waiting.state, provider.releases.length]).toEqual(['pending', 1]);
   });
 
-  it('asks again for the keys that it had before it slept, ahead of the task', async () => {
+  it('verifies the keys acquired before the suspension, ahead of the task', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     provider.onAcquire = (request, grant) => (request.key === 'a' ? grant() : undefined);
@@ -321,7 +321,7 @@ describe('a suspended machine', () => {
     const taking = watch(locks.acquire(['a', 'b'], { lease: '1m' }));
     await clock.advance(2_000);
     clock.suspend(30_000);
-    provider.asks[0]?.fail(new Error('connection lost in sleep'));
+    provider.asks[0]?.fail(new Error('connection lost while suspended'));
     await clock.advance(50);
     provider.asks[1]?.grant();
     await clock.advance(0);
@@ -332,7 +332,7 @@ describe('a suspended machine', () => {
     expect(locks.admin.held()).toEqual([]);
   });
 
-  it('asks once more where it slept while that was asked', async () => {
+  it('verifies them again if it was suspended during the verification', async () => {
     const provider = ScriptedProvider.obliging();
     const { locks, clock } = await startManager({ provider });
     provider.onAcquire = (request, grant) => (request.key === 'a' ? grant() : undefined);
@@ -344,7 +344,7 @@ describe('a suspended machine', () => {
     const taking = watch(locks.acquire(['a', 'b'], { lease: '1m' }));
     await clock.advance(2_000);
     clock.suspend(30_000);
-    provider.asks[0]?.fail(new Error('connection lost in sleep'));
+    provider.asks[0]?.fail(new Error('connection lost while suspended'));
     await clock.advance(50);
     provider.asks[1]?.grant();
     await clock.advance(0);
@@ -354,28 +354,28 @@ describe('a suspended machine', () => {
       acknowledge(renewal);
       await clock.advance(0);
     }
-    // The other key was granted before the machine slept again.
+    // The other key was granted before the machine was suspended again.
     acknowledge(2);
     await clock.advance(0);
     expect(taking.value?.isHeld()).toBe(true);
   });
 
-  it('is not suspected for less than two seconds, nor when the wall clock jumps', async () => {
+  it('is not detected for less than two seconds, nor when the wall clock jumps', async () => {
     clock.suspend(1_900);
     clock.stepWallTime(60_000);
     expect(lock.isHeld()).toBe(true);
   });
 });
 
-describe('on the clocks of this machine', () => {
-  it('knows of the loss at the first question after a blocked event loop, though the timer is late', async () => {
+describe('a lock on the real clock', () => {
+  it('is lost at the first check after a blocked event loop, even if the timer is late', async () => {
     const locks = new LockManager({ providers: { main: new MemoryLockProvider() } });
     await locks.start();
     const lock = await locks.acquire('a', { lease: 100 });
     const { signal } = lock;
     const until = performance.now() + 300;
     while (performance.now() < until);
-    // What is given a signal asks it first.
+    // A function that is passed a signal checks it first.
     await expect(sleep(10_000, undefined, { signal })).rejects.toMatchObject({ name: 'AbortError' });
     expect(signal.aborted).toBe(true);
     expect(() => lock.assertHeld()).toThrow(LockLostError);
@@ -384,7 +384,7 @@ describe('on the clocks of this machine', () => {
     await locks.stop();
   });
 
-  it('does not look at the wall clock', async () => {
+  it('does not depend on the wall clock', async () => {
     const locks = new LockManager({ providers: { main: new MemoryLockProvider() } });
     await locks.start();
     const lock = await locks.acquire('a', { lease: 5_000 });
@@ -408,8 +408,8 @@ describe('on the clocks of this machine', () => {
   });
 });
 
-describe('a lease that is shortened', () => {
-  it('is renewed again before its end if that was not answered', async () => {
+describe('a shortened lease', () => {
+  it('is renewed again before its end if the renewal got no response', async () => {
     const { lock, clock, provider } = await held({ lease: 30_000 });
     await clock.advance(1_000);
     const acknowledge = provider.onRenew;

@@ -13,7 +13,7 @@ import { ScriptedProvider } from './scripted-provider.js';
 
 const parse = (something: unknown) => JSON.parse(JSON.stringify(something)) as Record<string, unknown>;
 
-/** An object that JSON refuses twice over. */
+/** Returns an object that JSON rejects for two reasons. */
 function circular(): object {
   const value: { self?: object; big: bigint } = { big: 1n };
   value.self = value;
@@ -21,7 +21,7 @@ function circular(): object {
 }
 
 describe('JSON of a lock', () => {
-  it('has keys, provider, mode, time and tokens, as text, and no id of its holder', async () => {
+  it('contains keys, provider, mode, time and tokens as text, but no holder id', async () => {
     const { locks } = await startManager();
     const lock = await locks.acquire('order');
     const token = String(lock.fencingToken);
@@ -36,7 +36,7 @@ describe('JSON of a lock', () => {
     expect(parse(lock)).toEqual(json);
   });
 
-  it('has the token of each of several keys, also of keys with the names of properties', async () => {
+  it('contains the token of each of several keys, even keys named like built-in properties', async () => {
     const { locks } = await startManager();
     const lock = await locks.acquire(['__proto__', 'b']);
     const tokens = Object.fromEntries(Array.from(lock.fencingTokens, ([key, token]) => [key, String(token)]));
@@ -45,7 +45,7 @@ describe('JSON of a lock', () => {
     await lock.release();
   });
 
-  it('is what inspect() shows, and what a log shows of what has a lock', async () => {
+  it('matches inspect(), and what a log shows of an object with a lock', async () => {
     const { locks } = await startManager();
     const lock = await locks.acquire('order');
     for (const shown of [
@@ -62,7 +62,7 @@ describe('JSON of a lock', () => {
 });
 
 describe('JSON of events', () => {
-  it('has tokens as text, and what an outage is', async () => {
+  it('contains tokens as text, and can represent every event', async () => {
     const { locks, events } = await startManager();
     const seen: unknown[] = [];
     const see = (event: unknown) => seen.push(event);
@@ -94,7 +94,7 @@ describe('JSON of events', () => {
     await locks.stop();
   });
 
-  it('has message and code of the cause of an outage', async () => {
+  it("contains the message and code of an outage's cause", async () => {
     const { locks, events } = await startManager();
     const cause = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED', socket: circular() });
     locks.plan({}).core.reachability.failed(cause);
@@ -104,7 +104,7 @@ describe('JSON of events', () => {
     await locks.stop();
   });
 
-  it('has tokens and errors of traces', async () => {
+  it('contains the tokens and errors of traces', async () => {
     const { locks } = await startManager();
     const seen: unknown[] = [];
     const see = (trace: unknown) => {
@@ -126,7 +126,7 @@ describe('JSON of events', () => {
   });
 });
 
-it('JSON of what operators see has tokens as text', async () => {
+it('JSON of what operators see contains tokens as text', async () => {
   const { locks } = await startManager();
   const lock = await locks.acquire('order');
   const fencingToken = String(lock.fencingToken);
@@ -140,7 +140,7 @@ it('JSON of what operators see has tokens as text', async () => {
 describe('JSON of lock errors', () => {
   const kinds = Object.entries(errors).filter(([name]) => name.endsWith('Error') && name !== 'LockError');
 
-  it.each(kinds)('%s has message, code, key and provider, and the cause', (name, Kind) => {
+  it.each(kinds)('contains message, code, key, provider and cause for %s', (name, Kind) => {
     const cause = Object.assign(new Error('below', { cause: circular() }), { code: 'X', client: circular() });
     const details = {
       key: 'a',
@@ -156,7 +156,7 @@ describe('JSON of lock errors', () => {
     });
   });
 
-  it('has what each kind knows besides, and never what a task gave', () => {
+  it("contains the details of each kind, but never a task's result", () => {
     expect(parse(new errors.LockBusyError('x', { waited: 5 }))).toMatchObject({ waited: 5 });
     expect(parse(new errors.LockUnavailableError('x', { sent: false }))).toMatchObject({ sent: false });
     const outcome = { status: 'rejected', reason: circular() } as const;
@@ -173,7 +173,7 @@ const SHOWN = String.raw`order:\n[Nest] LOG  \u001b[31mforged\u001b[0m\r\u009b2J
 
 const UNPRINTABLE = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_C}]/u;
 
-/** What a log shows of an error, besides its calls. */
+/** Returns what a log shows of an error, without its call sites. */
 function shownOf(error: unknown): string {
   const { message, stack = '' } = error as Error;
   const [first = '', ...calls] = stack.split('\n');
@@ -182,8 +182,8 @@ function shownOf(error: unknown): string {
   return first;
 }
 
-describe('the line breaks and escapes of a key', () => {
-  it('are escaped in every error, and stay in its key', async () => {
+describe('line breaks and escapes of a key', () => {
+  it('are escaped in every error message, but kept in its key', async () => {
     const { locks } = await startManager();
     const lock = await locks.acquire(KEY);
     const errors: unknown[] = [];
@@ -207,7 +207,7 @@ describe('the line breaks and escapes of a key', () => {
     await locks.stop();
   });
 
-  it('are escaped in every line of the log', async () => {
+  it('are escaped in every log line', async () => {
     const provider = new ScriptedProvider();
     const { locks, log, clock } = await startManager({ provider });
     provider.onAcquire = (_, grant) => grant();
@@ -227,7 +227,7 @@ describe('the line breaks and escapes of a key', () => {
     await locks.stop();
   });
 
-  it('are escaped by each error of this package, also one that a provider makes', () => {
+  it('are escaped by every error of this package, even one that a provider creates', () => {
     const errors = [
       new LockKeyError(KEY),
       new LockLostError(KEY, { reason: 'expired' }),

@@ -598,7 +598,7 @@ describe('the request of a process', () => {
     const trying = watch(locks.tryAcquire('a'));
     provider.asks[0]?.grant({ validUntil: clock.now() });
     await clock.advance(0);
-    // Not busy: nobody is known to hold the key.
+    // Not busy, because no process is known to hold the key.
     expect(trying.error).toMatchObject({ code: 'LOCK_UNAVAILABLE' });
     await clock.advance(50);
     expect(provider.asks).toHaveLength(2);

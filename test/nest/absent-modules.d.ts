@@ -1,4 +1,4 @@
-// The types that the declarations of @nestjs/graphql and @nestjs/apollo take from packages which no test needs.
+// Stubs for types that @nestjs/graphql and @nestjs/apollo import from packages that no test needs.
 declare module '@apollo/gateway' {
   export type GatewayConfig = object;
 }

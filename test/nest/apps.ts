@@ -15,16 +15,16 @@ import { FastifyAdapter } from '@nestjs/platform-fastify';
 import { Observable } from 'rxjs';
 import { DistributedLockModule, type DistributedLockModuleOptions } from '../../lib/index.js';
 
-// An application boots within a second, and within many on a busy machine.
+// An application normally boots within a second, but may need many on a busy machine.
 jest.setTimeout(60_000);
 
-/** As much of Express's response as the tests use: its types are not installed. */
+/** The part of Express's response that the tests use. Express's types are not installed. */
 export interface ExpressResponse extends ServerResponse {
   status(code: number): this;
   json(body: unknown): this;
 }
 
-/** A running application, as far as its tests talk to it over HTTP. */
+/** A running application that tests call over HTTP. */
 export interface HttpApp {
   readonly app: INestApplication;
   fetch(path: string, init?: RequestInit): Promise<Response>;
@@ -35,7 +35,7 @@ export const isNest11 = process.env['NESTJS'] !== undefined;
 
 const running = new Set<INestApplicationContext>();
 
-// A server that a failed test left open would keep Jest from ending.
+// A server left open by a failed test would keep Jest running.
 afterEach(async () => {
   for (const app of running) await close(app);
 });
@@ -45,10 +45,10 @@ export async function close(app: INestApplicationContext): Promise<void> {
   await app.close();
 }
 
-// Many tests leave a lock held on purpose.
+// Many tests deliberately leave a lock held.
 const NO_DRAIN = { shutdownGrace: 0 };
 
-/** The options of the lock module, and where the application logs what the lock module reports. */
+/** The options of the lock module, and the logger that receives what it reports. */
 export type AppOptions = DistributedLockModuleOptions & { readonly logger?: LoggerService };
 
 function rootModule(metadata: ModuleMetadata, options: AppOptions | null) {
@@ -67,7 +67,7 @@ function quiet(options: AppOptions | null) {
   return { logger: options?.logger ? onlyOfLocks(options.logger) : (false as const), abortOnError: false };
 }
 
-/** The application logs nothing but what the lock module reports. */
+/** Passes on only what the lock module reports. */
 function onlyOfLocks(logger: LoggerService): LoggerService {
   const on =
     (level: 'log' | 'warn' | 'error' | 'debug') =>
@@ -77,7 +77,7 @@ function onlyOfLocks(logger: LoggerService): LoggerService {
   return { log: on('log'), warn: on('warn'), error: on('error'), debug: on('debug') };
 }
 
-/** Starts an application without a server, on locks in memory unless told otherwise; `null` leaves the lock module out. */
+/** Starts an application without a server. By default, its locks are in memory; `null` leaves the lock module out. */
 export async function start(
   metadata: ModuleMetadata,
   options: AppOptions | null = {},
@@ -87,10 +87,10 @@ export async function start(
   return app;
 }
 
-/** The platforms of HTTP. */
+/** The HTTP platforms. */
 export type Platform = 'Express' | 'Fastify' | 'Fastify over HTTP/2';
 
-/** Starts an application at a free port. */
+/** Starts an application on a free port. */
 export async function serve(
   metadata: ModuleMetadata,
   options: AppOptions | null = {},
@@ -99,12 +99,12 @@ export async function serve(
 ): Promise<HttpApp> {
   const module = rootModule(metadata, options);
   const appOptions = { ...quiet(options), forceCloseConnections: true };
-  // Express is what Nest takes by itself.
+  // Express is Nest's default.
   const app = await (platform === 'Express'
     ? NestFactory.create(module, appOptions)
     : NestFactory.create(
         module,
-        // Fastify closes the connections of HTTP/1 alone.
+        // Fastify closes only HTTP/1 connections.
         platform === 'Fastify'
           ? new FastifyAdapter({ forceCloseConnections: true })
           : new FastifyAdapter({ http2: true }),
@@ -117,7 +117,7 @@ export async function serve(
   return { app, fetch: (path, init) => (platform === 'Fastify over HTTP/2' ? fetchByHttp2 : fetch)(url + path, init) };
 }
 
-/** Node's own fetch does not speak HTTP/2 without TLS. Each request has a connection of its own. */
+/** Node's fetch() doesn't speak HTTP/2 without TLS. Each request opens its own connection. */
 async function fetchByHttp2(url: string, { signal }: RequestInit = {}): Promise<Response> {
   const { origin, pathname, search } = new URL(url);
   const session = connect(origin);
@@ -130,13 +130,13 @@ async function fetchByHttp2(url: string, { signal }: RequestInit = {}): Promise<
   }
 }
 
-/** A promise, and the means to settle it: for tests that have to stop something half-way. */
+/** A promise that a test can resolve, to stop an operation halfway. */
 export class Gate {
   open!: () => void;
   readonly opened = new Promise<void>((resolve) => (this.open = resolve));
 }
 
-/** Fails when the signal aborts, as an Observable does that watches its lock. */
+/** Fails when the signal aborts, like an Observable that watches its lock. */
 export function untilLost(signal: AbortSignal): Observable<never> {
   return new Observable((subscriber) => {
     const fail = () => subscriber.error(signal.reason);
@@ -145,7 +145,7 @@ export function untilLost(signal: AbortSignal): Observable<never> {
   });
 }
 
-/** Waits until it is so. The events that are waited for have no promise of their own. */
+/** Polls until the condition holds, for conditions that have no promise to await. */
 export async function until(condition: () => boolean): Promise<void> {
   for (let turn = 0; turn < 10_000; turn++) {
     if (condition()) return;

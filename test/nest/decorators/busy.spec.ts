@@ -48,7 +48,7 @@ describe('onBusy', () => {
     async refused(_id: number) {}
   }
 
-  it('throws LockBusyError by default, and nothing runs', async () => {
+  it('throws LockBusyError by default, without running the method', async () => {
     const { it: orders, locks } = await run(Orders);
     await locks.acquire('order:1');
     await expect(orders.throws(1)).rejects.toBeInstanceOf(LockBusyError);
@@ -58,7 +58,7 @@ describe('onBusy', () => {
     expect(orders.ran).toBe(2);
   });
 
-  it('blames no acquire() for simultaneous calls that do not wait', async () => {
+  it('does not blame acquire() when simultaneous calls do not wait', async () => {
     const { it: orders, locks } = await run(Orders);
     const calls = await Promise.allSettled([orders.throws(1), orders.throws(1)]);
     const [busy] = calls.flatMap((call) => (call.status === 'rejected' ? [call.reason as Error] : []));
@@ -77,7 +77,7 @@ describe('onBusy', () => {
     await expect(orders.throws(3)).rejects.toThrow(/This process holds it\. .*within: lock.* under lock\.run\(\)/);
   });
 
-  it('skip resolves to undefined at once and says so in an event', async () => {
+  it("resolves to undefined immediately with 'skip', and emits an event", async () => {
     const { it: orders, locks } = await run(Orders, { defaults: { wait: '10m' } });
     const skipped: unknown[] = [];
     locks.events.on('skipped', (event) => skipped.push(event));
@@ -88,7 +88,7 @@ describe('onBusy', () => {
     expect(skipped).toEqual([{ key: 'order:1', provider: 'memory', mode: 'exclusive', ...origin, reason: 'busy' }]);
   });
 
-  it('a function is told of the call, and its result stands for it', async () => {
+  it('passes the call to a function, whose result replaces that of the method', async () => {
     const { it: orders, locks } = await run(Orders);
     await locks.acquire('order:1');
     await expect(orders.replaced(1)).resolves.toBe('instead');
@@ -103,13 +103,13 @@ describe('onBusy', () => {
     ]);
   });
 
-  it('what a function throws is thrown as it is', async () => {
+  it('rethrows what a function throws, unchanged', async () => {
     const { it: orders, locks } = await run(Orders);
     await locks.acquire('all');
     await expect(orders.refused(1)).rejects.toThrow(new ConflictException(['all', 'order:1']));
   });
 
-  it('a function has the instance as its this, and a method can be named, also one of a subclass', async () => {
+  it("calls a function with the instance as this, so that it can call a subclass's methods", async () => {
     @Injectable()
     class Prices {
       readonly cache = new Map([['a', 1]]);
@@ -153,7 +153,7 @@ describe('onBusy', () => {
     await expect(app.get(Halved).delegated('b')).resolves.toBe(100);
   });
 
-  it('is not asked for anything but a busy lock', async () => {
+  it("is not called for other errors, or for a LockBusyError thrown by the method's own code", async () => {
     @Injectable()
     class Broken {
       @DistributedLock('#{id}', { onBusy: () => 'never' })
@@ -184,12 +184,12 @@ describe('@RunOnce', () => {
     @RunOnce('short', { minHold: 0, maxHold: 1 })
     async short() {
       const { signal } = currentLock();
-      // The one millisecond may be over before the method begins.
+      // The millisecond may be over before the method starts.
       if (!signal.aborted) await once(signal, 'abort');
     }
   }
 
-  it('runs where it is first and skips elsewhere', async () => {
+  it('runs the first call, and skips calls during its run', async () => {
     const { it: jobs } = await run(Jobs);
     const first = jobs.nightly();
     await jobs.nightly();
@@ -242,7 +242,7 @@ describe('@LockDefaults', () => {
     defaults: { wait: '1h' },
   });
 
-  it('stand below the own options and above those of the module, also in subclasses', async () => {
+  it("override the module's defaults and are overridden by the method's options, also in subclasses", async () => {
     const { it: orders, locks } = await run(Orders, two());
     await expect(orders.inherited()).resolves.toBe('second');
     await expect(orders.classLevel()).resolves.toBe('second');
@@ -254,7 +254,7 @@ describe('@LockDefaults', () => {
     await expect(waiting).resolves.toBe('waited');
   });
 
-  it('do not make a skipping method wait', async () => {
+  it("do not make a method with onBusy: 'skip' wait", async () => {
     @Injectable()
     @LockDefaults({ wait: '1h' })
     class Skipping {

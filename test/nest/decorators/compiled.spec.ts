@@ -1,4 +1,4 @@
-// Methods whose function does not tell what it returns: compiled for older JavaScript, or wrapped by other decorators.
+// Methods whose function doesn't show what it returns: compiled for older JavaScript, or wrapped by other decorators.
 import { setTimeout as pause } from 'node:timers/promises';
 import { transformSync as swc } from '@swc/core';
 import { transformSync as esbuild } from 'esbuild';
@@ -7,7 +7,7 @@ import { Injectable, type Type } from '@nestjs/common';
 import { currentLock, DistributedLock, LockAdmin, LockBusyError, LockService } from '../../../lib/index.js';
 import { collect, start, until } from '../apps.js';
 
-/** A class that each compiler makes into JavaScript; it is given what it would import. */
+/** A class that each compiler turns into JavaScript. Its imports are passed in as parameters. */
 const SOURCE = `function compiled() {
 const Through: MethodDecorator = (_target, _name, descriptor) => {
   const original = descriptor.value as unknown as (...args: unknown[]) => unknown;
@@ -116,7 +116,7 @@ const COMPILERS = {
   'tsc for ES2022': () => byTsc(ts.ScriptTarget.ES2022),
   'tsc for ES2017': () => byTsc(ts.ScriptTarget.ES2017),
   'tsc for ES2015': () => byTsc(ts.ScriptTarget.ES2015),
-  // eslint-disable-next-line @typescript-eslint/no-deprecated -- applications compile for it all the same
+  // eslint-disable-next-line @typescript-eslint/no-deprecated -- some applications still compile for it
   'tsc for ES5': () => byTsc(ts.ScriptTarget.ES5),
   'swc for ES2017': () => bySwc('es2017'),
   'swc for ES5': () => bySwc('es5'),
@@ -155,7 +155,7 @@ describe.each(Object.keys(COMPILERS) as (keyof typeof COMPILERS)[])('compiled by
     return type;
   }
 
-  it.each(LISTS)('an async generator is locked from its first step to its end (%s)', async (list) => {
+  it.each(LISTS)('locks an async generator from its first step to its end (%s)', async (list) => {
     const { it: lists, held, locks } = await run(compiled());
     const rows = lists[list](7);
     expect(held()).toEqual([]);
@@ -168,21 +168,24 @@ describe.each(Object.keys(COMPILERS) as (keyof typeof COMPILERS)[])('compiled by
     expect(lists.steps).toEqual(['got b', 'closed under list:7']);
   });
 
-  it.each(LISTS)('a loop over one gets all, and releases when it ends early (%s)', async (list) => {
-    const { it: lists, held } = await run(compiled());
-    const got: string[] = [];
-    for await (const row of lists[list](7)) got.push(row);
-    expect(got).toEqual(['item 7 under list:7', 'again under list:7']);
-    expect(held()).toEqual([]);
-    for await (const row of lists[list](8)) {
-      expect(row).toBe('item 8 under list:8');
-      break;
-    }
-    expect(lists.steps.at(-1)).toBe('closed under list:8');
-    expect(held()).toEqual([]);
-  });
+  it.each(LISTS)(
+    'gives a for-await loop every value of a locked generator, and releases if the loop ends early (%s)',
+    async (list) => {
+      const { it: lists, held } = await run(compiled());
+      const got: string[] = [];
+      for await (const row of lists[list](7)) got.push(row);
+      expect(got).toEqual(['item 7 under list:7', 'again under list:7']);
+      expect(held()).toEqual([]);
+      for await (const row of lists[list](8)) {
+        expect(row).toBe('item 8 under list:8');
+        break;
+      }
+      expect(lists.steps.at(-1)).toBe('closed under list:8');
+      expect(held()).toEqual([]);
+    },
+  );
 
-  it.each(LISTS)('one can be awaited before, or iterated later (%s)', async (list) => {
+  it.each(LISTS)('lets a caller await a locked generator first, or iterate it later (%s)', async (list) => {
     const { it: lists, held } = await run(compiled());
     const awaited = await (lists[list](7) as unknown as Promise<AsyncGenerator>);
     const kept = lists[list](7);
@@ -196,7 +199,7 @@ describe.each(Object.keys(COMPILERS) as (keyof typeof COMPILERS)[])('compiled by
     }
   });
 
-  it('a consumer that leaves one during a step aborts the signal of its lock', async () => {
+  it("aborts the lock's signal when a consumer leaves a generator during a step", async () => {
     const { it: lists, held } = await run(compiled());
     const rows = lists.events();
     const next = rows.next();
@@ -207,7 +210,7 @@ describe.each(Object.keys(COMPILERS) as (keyof typeof COMPILERS)[])('compiled by
     expect(held()).toEqual([]);
   });
 
-  it.each(ITEMS)('a method that returns a promise is locked until it settles (%s)', async (item) => {
+  it.each(ITEMS)('locks a method until the promise it returns settles (%s)', async (item) => {
     const { it: items, locks, held, waiting } = await run(compiled());
     const lock = await locks.acquire('item:7');
     const result = items[item](7);
@@ -248,7 +251,7 @@ describe('a plain function', () => {
     either(asRows: boolean): AsyncGenerator<string> | Promise<string> {
       return asRows ? this.body() : this.one();
     }
-    // As an author writes it who forgets that a promise of a generator was worked for under the lock.
+    // A plausible mistake: only the promise for the generator settles under the lock, not the iteration.
     @DistributedLock('key')
     promised(): Promise<AsyncGenerator<string>> {
       return Promise.resolve(this.body());
@@ -268,14 +271,14 @@ describe('a plain function', () => {
     }
   }
 
-  it('runs without anybody who awaits or iterates its result, and its error is that of its promise', async () => {
+  it('runs even if no caller awaits or iterates its result, and rejects its promise with its error', async () => {
     const { it: plain, held } = await run(Plain);
     void plain.either(false);
     await until(() => plain.runs === 1 && held().length === 0);
     await expect(plain.fails()).rejects.toThrow(new RangeError('own'));
   });
 
-  it('may return one or the other', async () => {
+  it('may return a generator in one call and a promise in another', async () => {
     const { it: plain } = await run(Plain);
     expect(await collect(plain.either(true) as AsyncGenerator<string>)).toEqual(['key']);
     expect(await plain.either(false)).toBe('one under key');
@@ -285,12 +288,12 @@ describe('a plain function', () => {
     );
   });
 
-  it('rejects the loop alone when the lock is busy, whoever has the promise', async () => {
+  it('rejects only the iteration when the lock is busy, not the unused promise', async () => {
     const { it: plain, locks, held, waiting } = await run(Plain);
     const lock = await locks.acquire('key');
     await expect(collect(plain.impatient())).rejects.toBeInstanceOf(LockBusyError);
     expect(await collect(plain.skipped())).toEqual([]);
-    // Jest fails the test for a rejection that nobody handles.
+    // An unhandled rejection would make Jest fail the test.
     const kept = plain.impatient()[Symbol.asyncIterator]();
     const late = plain.hurried();
     await until(() => waiting().length === 1);
@@ -305,7 +308,7 @@ describe('a plain function', () => {
     expect(held()).toEqual([]);
   });
 
-  it('waits for the lock while the generator that it returned has not begun', async () => {
+  it('waits for the lock before the returned generator starts', async () => {
     const { it: plain, locks, waiting } = await run(Plain);
     const rows = plain.rows();
     const lock = await locks.acquire('key');
@@ -317,7 +320,7 @@ describe('a plain function', () => {
     await rows.return(undefined);
   });
 
-  it('leads to its generator where a promise for it is returned on', async () => {
+  it('resolves to its generator when an async function returns it', async () => {
     const { it: plain } = await run(Plain);
     const through = async () => {
       const rows = plain.rows();
@@ -328,7 +331,7 @@ describe('a plain function', () => {
     expect(await rows.next()).toEqual({ done: true, value: undefined });
   });
 
-  it('is refused where its lock cannot be that of its generator', async () => {
+  it('is refused if its lock cannot cover its generator', async () => {
     const { it: plain, held, admin } = await run(Plain);
     await expect(plain.promised()).rejects.toThrow(/^Plain\.promised returns a stream/);
     await expect(plain.held() as unknown as Promise<unknown>).rejects.toThrow(

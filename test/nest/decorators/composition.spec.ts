@@ -23,11 +23,11 @@ import { Gate, serve, start } from '../apps.js';
 
 const keysHere = () => currentLock().keys.join();
 
-describe('a decorator of the application that stands for ours', () => {
-  /** An alias, for methods whose first argument is an order. */
+describe('a decorator of the application that wraps @DistributedLock', () => {
+  /** An alias for methods whose first argument is an order. */
   const OrderLock = (wait: Duration = '5s') =>
     DistributedLock((order: { id: number }) => `order:${order.id}`, { wait });
-  /** Ours among others, for handlers. */
+  /** Combines the lock with other decorators, for handlers. */
   const LockedGet = (path: string) =>
     applyDecorators(Get(path), DistributedLock('#{class}.#{method}'), UseGuards(Open));
 
@@ -38,7 +38,7 @@ describe('a decorator of the application that stands for ours', () => {
     }
   }
 
-  it('locks as ours does, each method with its own key', async () => {
+  it('locks like @DistributedLock, each method with its own key', async () => {
     @Injectable()
     class Orders {
       @OrderLock()
@@ -57,7 +57,7 @@ describe('a decorator of the application that stands for ours', () => {
     await expect(app.get(Orders).ship({ id: 3, to: 'Rome' })).rejects.toThrow(LockBusyError);
   });
 
-  it('may be shared by handlers, whose names it reads one by one', async () => {
+  it('may be shared by handlers, and reads the names of each', async () => {
     @Controller()
     class Items {
       @LockedGet('a')
@@ -90,7 +90,7 @@ describe('two locks on one method', () => {
     }
   }
 
-  it('are taken from the upper to the lower and given back the other way round', async () => {
+  it('acquire from top to bottom and release in reverse', async () => {
     const app = await start({ providers: [Orders] });
     const [orders, locks] = [app.get(Orders), app.get(LockService)];
     const steps: string[] = [];
@@ -105,7 +105,7 @@ describe('two locks on one method', () => {
     expect(steps).toEqual(['+a:outer', '+b:inner', '-b:inner', '-a:outer']);
   });
 
-  it('leave none held where the lower one is busy', async () => {
+  it('leave neither lock held when the lower one is busy', async () => {
     const app = await start({ providers: [Orders] });
     await app.get(LockService).acquire('b:inner');
     await expect(app.get(Orders).both()).rejects.toThrow(/"b:inner"/);
@@ -118,7 +118,7 @@ describe('two locks on one method', () => {
   });
 });
 
-describe('classes', () => {
+describe('generic classes', () => {
   abstract class Repository<T extends { id: number }> {
     @DistributedLock('#{this.table}:#{item.id}')
     async save(item: T): Promise<[key: string, saved: T]> {
@@ -130,7 +130,7 @@ describe('classes', () => {
   it.each([
     ['singletons', Scope.DEFAULT],
     ['request-scoped', Scope.REQUEST],
-  ])('of type parameters lock in each class that extends them (%s)', async (_, scope) => {
+  ])('lock in each class that extends them (%s)', async (_, scope) => {
     @Injectable({ scope })
     class Cats extends Repository<{ id: number; name: string }> {
       protected readonly table = 'cat';
@@ -149,7 +149,7 @@ describe('classes', () => {
   });
 });
 
-it('handlers of CQRS lock by their command, within the request that sent it', async () => {
+it('CQRS handlers lock by their command, within the request that sent it', async () => {
   class Pay {
     constructor(readonly orderId: number) {}
   }
@@ -194,7 +194,7 @@ it('handlers of CQRS lock by their command, within the request that sent it', as
 });
 
 describe('@ApiLocked', () => {
-  it('documents what a locked handler answers, on a handler and on a controller', async () => {
+  it('documents the error responses of locked handlers, on a handler and on a controller', async () => {
     @Controller('handlers')
     class Handlers {
       @ApiLocked()
@@ -217,7 +217,7 @@ describe('@ApiLocked', () => {
     expect(Object.keys(paths['/handlers/plain']!.get!.responses)).toEqual(['200']);
     expect(Object.keys(paths['/handlers/locked']!.get!.responses)).toEqual(['200', '423', '503']);
     expect(Object.keys(paths['/controllers']!.get!.responses)).toEqual(['200', '409', '503']);
-    // The schema is that of what is sent.
+    // The schema matches the response.
     await app.get(LockService).acquire('item');
     const busy = await fetch('/handlers/locked');
     const documented = paths['/handlers/locked']!.get!.responses['423'] as unknown as Documented;
@@ -228,7 +228,7 @@ describe('@ApiLocked', () => {
     expect(Object.keys(body).sort()).toEqual(Object.keys(schema.properties).sort());
     expect([schema.properties['status']?.enum, schema.properties['code']?.enum]).toEqual([
       [body['status']],
-      // A caller in a deadlock is answered as busy.
+      // A deadlock gets the same status as a busy lock.
       [body['code'], 'LOCK_DEADLOCK'],
     ]);
   });

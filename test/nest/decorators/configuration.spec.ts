@@ -16,7 +16,7 @@ import { DistributedLockTestingModule, provideLockServiceStub } from '../../../l
 import { serve, start, until } from '../apps.js';
 import { ScriptedProvider } from '../../core/scripted-provider.js';
 
-/** As that of `@nestjs/config`. */
+/** Behaves like `ConfigService` of `@nestjs/config`. */
 @Injectable()
 class ConfigService {
   reads = 0;
@@ -80,7 +80,7 @@ const settings = (stub: ReturnType<typeof provideLockServiceStub>) =>
   );
 
 describe('options from configuration', () => {
-  it('are read once, and win over those of the class, which may be a function too', async () => {
+  it('are read once, and override those of the class, which may be a function too', async () => {
     const config = new ConfigService();
     const stub = provideLockServiceStub({ config });
     const module = await Test.createTestingModule({ providers: [Orders, ScopedOrders, stub] }).compile();
@@ -94,11 +94,11 @@ describe('options from configuration', () => {
       'Orders.report': { wait: 0, lease: 10_000, minHold: 60_000, maxHold: Infinity },
       'Orders.skip': { wait: 0, lease: 45_000, minHold: 0, maxHold: Infinity },
     });
-    // The class, and each method.
+    // Once for the class and once for each method.
     expect(config.reads).toBe(5);
   });
 
-  it('come from what forRootAsync has injected, in every scope and on a controller', async () => {
+  it('are read from what forRootAsync injects, in every scope and on a controller', async () => {
     const app = await serve(
       {
         imports: [
@@ -125,7 +125,7 @@ describe('options from configuration', () => {
     expect(taken.map(({ method }) => method)).toEqual(['Orders.pay', null, null, 'Routes.get']);
   });
 
-  it('are those of each application, in which one class may be', async () => {
+  it('are read separately in each application that contains the class', async () => {
     class Slow extends ConfigService {
       protected override readonly values = { LEASE: '2m', WAIT: '1s', AT_LEAST: '1m' };
     }
@@ -137,7 +137,7 @@ describe('options from configuration', () => {
     expect(stubs.map(({ calls }) => calls[0]?.lease)).toEqual([45_000, 120_000]);
   });
 
-  it('go for leaders, and in the testing module', async () => {
+  it('work for leaders, and in the testing module', async () => {
     @Injectable()
     @LockDefaults((config: ConfigService) => ({ lease: config.get('WAIT'), provider: 'main' }))
     class Billing {
@@ -163,7 +163,7 @@ describe('options from configuration', () => {
     await module.close();
   });
 
-  it('that cannot work fail the boot, each with its place', async () => {
+  it('fail the boot if they are invalid, each error with its method', async () => {
     @Injectable()
     @LockDefaults((config: ConfigService) => ({ lease: config.getOrThrow('CLASS_LEASE') }))
     class Defaults {
@@ -207,7 +207,7 @@ describe('options from configuration', () => {
     ]);
   });
 
-  it('say what to add where the module has no config', async () => {
+  it('report what to add if the module has no config', async () => {
     const problems = await problemsOf([Orders], undefined);
     expect(problems).toHaveLength(4);
     expect(problems[0]).toMatch(
@@ -258,13 +258,13 @@ it.each([
   ['a promise', async (orders: SentOrders) => orders.call('1')],
   ['an Observable', async (orders: SentOrders) => (await lastValueFrom(orders.observe('1').pipe(toArray()))).join()],
   [
-    'a generator, also one that is left',
+    'a generator that its consumer leaves',
     async (orders: SentOrders) => {
       for await (const id of orders.iterate('1')) return id;
       return '';
     },
   ],
-])("release: 'sent' of a class: %s ends while its release is unanswered", async (_, call) => {
+])("release: 'sent' on a class: %s ends before its release is confirmed", async (_, call) => {
   const provider = silentAtRelease();
   const app = await start({ providers: [SentOrders] }, { provider });
   expect(await call(app.get(SentOrders))).toBe('1');
@@ -272,7 +272,7 @@ it.each([
   provider.releases[0]?.answer('released');
 });
 
-it('a method that wants the answer waits for it', async () => {
+it("release: 'confirmed' on a method waits for the confirmation", async () => {
   const provider = silentAtRelease();
   const app = await start({ providers: [SentOrders] }, { provider });
   let isOver = false;
@@ -287,14 +287,14 @@ it('a method that wants the answer waits for it', async () => {
   await call;
 });
 
-it('a default of the module holds for calls too', async () => {
+it("release: 'sent' as a default of the module applies to calls of LockService too", async () => {
   const provider = silentAtRelease();
   const app = await start({}, { provider, defaults: { release: 'sent' } });
   expect(await app.get(LockService).withLock('k', () => 1)).toBe(1);
   provider.releases[0]?.answer('released');
 });
 
-it('a provider that keeps no order fails the boot, with the name of the method', async () => {
+it("release: 'sent' fails the boot and names the method if the provider does not keep commands in order", async () => {
   const boot = start({ providers: [SentOrders] }, { provider: new ScriptedProvider() });
   await expect(boot).rejects.toThrow(/SentOrders\.call.*release: 'sent'/s);
 });

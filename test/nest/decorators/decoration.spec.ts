@@ -2,7 +2,7 @@ import { Observable } from 'rxjs';
 import { DistributedLock, LockConfigError, OnlyLeader, RunAsLeader, RunOnce } from '../../../lib/index.js';
 import type { KeySource } from '../../../lib/nest/methods/method-key.js';
 
-// The types refuse all of this at compile time: this is for JavaScript, and for casts.
+// The types reject all of this at compile time. These errors are for JavaScript and for casts.
 type Untyped = (target: unknown, name?: unknown, descriptor?: unknown) => void;
 const Locked = (key: KeySource = 'key') =>
   DistributedLock(key as string) as Untyped as MethodDecorator & PropertyDecorator;
@@ -11,8 +11,8 @@ function decoration(of: () => unknown) {
   return expect(of);
 }
 
-describe('decorating what cannot be locked', () => {
-  it('says so of a static method', () => {
+describe('a mistake in decorating a method', () => {
+  it('throws for a static method', () => {
     decoration(() => {
       class Orders {
         @Locked()
@@ -22,7 +22,7 @@ describe('decorating what cannot be locked', () => {
     }).toThrow(/^Orders\.pay is static.*make it an instance method/);
   });
 
-  it('says so of an accessor, a property and an arrow function', () => {
+  it('throws for an accessor, a property and an arrow function', () => {
     const message = /^Orders\.pay is a property or an accessor, but @DistributedLock needs a method/;
     decoration(() => {
       class Orders {
@@ -42,14 +42,14 @@ describe('decorating what cannot be locked', () => {
     }).toThrow(message);
   });
 
-  it('says so of a class', () => {
+  it('throws for a class', () => {
     decoration(() => {
       class Orders {}
       (Locked() as Untyped)(Orders);
     }).toThrow(/is on the class Orders: put it on a method/);
   });
 
-  it('says so of a synchronous generator', () => {
+  it('throws for a synchronous generator', () => {
     decoration(() => {
       class Orders {
         @Locked()
@@ -67,7 +67,7 @@ describe('decorating what cannot be locked', () => {
     ['boolean', Boolean],
     ['array', Array],
     ['Date', Date],
-  ])('says so of a method that is annotated to return a %s', (_, type) => {
+  ])('throws for a method annotated to return a %s', (_, type) => {
     decoration(() => {
       class Orders {
         count() {
@@ -80,7 +80,7 @@ describe('decorating what cannot be locked', () => {
     }).toThrow(/^Orders\.count is synchronous/);
   });
 
-  it('says so of a method that returns an instance of a class, which a cast has brought past the compiler', () => {
+  it('throws for a method that returns a class instance, even if a cast hides it from the compiler', () => {
     class Receipt {}
     decoration(() => {
       class Orders {
@@ -93,13 +93,13 @@ describe('decorating what cannot be locked', () => {
     }).toThrow(/^Orders\.receipt is synchronous, but @DistributedLock has to wait: make it async/);
   });
 
-  it('says what to switch on where decorators are compiled the new way', () => {
+  it('names the compiler option to set if the compiler emits standard decorators', () => {
     decoration(() => {
       (Locked() as Untyped)(async () => undefined, { kind: 'method', name: 'pay', static: false });
     }).toThrow(/legacy decorators: set "experimentalDecorators": true/);
   });
 
-  it('says so of a decorator without parentheses, and of options that are no object', () => {
+  it('throws for a decorator without parentheses, and for options that are not an object', () => {
     const example = "write @DistributedLock('order:#{order.id}', { wait: '2s' }).";
     const Bare = DistributedLock as unknown as MethodDecorator;
     decoration(() => {
@@ -120,7 +120,7 @@ describe('decorating what cannot be locked', () => {
     }
   });
 
-  it('says so of a job without its key, and of options that do not exist or exclude each other', () => {
+  it('throws for a job without a key, and for options that do not exist or are mutually exclusive', () => {
     const withOptions = (options: unknown) =>
       decoration(() => {
         class Jobs {
@@ -154,15 +154,15 @@ describe('decorating what cannot be locked', () => {
     }
   });
 
-  it('throws LockConfigError', () => {
+  it('throws a LockConfigError', () => {
     decoration(() => {
       (Locked() as Untyped)(class Orders {});
     }).toThrow(LockConfigError);
   });
 });
 
-describe('what other decorators see of a decorated method', () => {
-  it('is its name, its length and all its metadata, but not those of the class', () => {
+describe('a decorated method, as other decorators see it', () => {
+  it('keeps its name, its length and its metadata', () => {
     const own = Symbol('own');
     const Mark: MethodDecorator = (target, name, descriptor) => {
       Reflect.defineMetadata(own, 'function', descriptor.value as object);
@@ -186,7 +186,7 @@ describe('what other decorators see of a decorated method', () => {
     });
   });
 
-  it('reads parameter names through a wrapper', async () => {
+  it('has the parameter names of a method that another decorator wraps', async () => {
     const Wrap: MethodDecorator = (_target, _name, descriptor) => {
       const inner = descriptor.value as (...args: unknown[]) => unknown;
       descriptor.value = function (this: unknown, ...args: unknown[]) {
@@ -200,11 +200,11 @@ describe('what other decorators see of a decorated method', () => {
         return order;
       }
     }
-    // Without an application; the key was understood all the same.
+    // There is no application, but the key template was accepted.
     await expect(new Orders().pay({ id: '1' })).rejects.toThrow(/outside Nest/);
   });
 
-  it('is an Observable at once, and an async generator at once', () => {
+  it('returns an Observable or an async generator synchronously', () => {
     class Orders {
       @DistributedLock('watch')
       watch(): Observable<number> {

@@ -54,12 +54,12 @@ async function boot(options: AppOptions = {}) {
   const ignore = () => undefined;
   const logger = { log: ignore, error: ignore, warn: (message: string) => warnings.push(message) };
   const app = await start({ providers: [Stock, Orders] }, { provider: new MemoryLockProvider(), logger, ...options });
-  // Those of the boot are not about orders.
+  // Warnings from the boot aren't about the order of locks.
   warnings.length = 0;
   return { stock: app.get(Stock), orders: app.get(Orders), locks: app.get(LockService), warnings };
 }
 
-it('decorated methods that are nested in two orders are named, each with the method around it, whatever their keys are', async () => {
+it('warns of methods nested in both orders, naming each with its outer method, whatever their keys are', async () => {
   const { stock, orders, warnings } = await boot();
   await orders.ship({ id: 42, item: 'book' });
   await orders.ship({ id: 43, item: 'pen' });
@@ -74,7 +74,7 @@ it('decorated methods that are nested in two orders are named, each with the met
   ]);
 });
 
-it('a call of LockService belongs to the template whose text its key begins with', async () => {
+it('matches a call of LockService to the template whose text its key begins with', async () => {
   const { orders, locks, warnings } = await boot();
   await orders.ship({ id: 42, item: 'book' });
   await locks.withLock(lockKey`stock:${'pen'}`, () => locks.withLock(lockKey`order:${5}`, () => undefined));
@@ -84,14 +84,14 @@ it('a call of LockService belongs to the template whose text its key begins with
   );
 });
 
-it('a method that skips when busy waits for nobody, and closes no cycle', async () => {
+it('reports no cycle through a method that skips when busy, because it never waits', async () => {
   const { stock, orders, warnings } = await boot();
   await orders.ship({ id: 42, item: 'book' });
   await stock.restock([{ item: 'ink' }], () => orders.tryToNote(1));
   expect(warnings).toEqual([]);
 });
 
-it('methods that meet as readers close no cycle, until one of them writes', async () => {
+it('reports no cycle between methods that lock as readers, until one of them writes', async () => {
   const { stock, orders, warnings } = await boot();
   await orders.compare(1);
   await stock.count('book', () => orders.note(1));

@@ -16,10 +16,10 @@ import {
 import { provideLockServiceStub } from '../../../lib/testing/index.js';
 import { start, type Platform, serve, until } from '../apps.js';
 
-/** A hundred times as long as a method needs to start, in ms: a lock that is lost before is another case. */
+/** In ms, 100 times what a method needs to start. Losing the lock before the start is a different case. */
 const LOST_AFTER = 300;
 
-/** Waits until its own lock is lost. */
+/** Waits until the current lock is lost. */
 async function untilLost(): Promise<void> {
   const { signal } = currentLock();
   if (!signal.aborted) await once(signal, 'abort');
@@ -40,7 +40,7 @@ async function losing<T extends object>(type: Type<T>): Promise<T> {
 }
 
 describe('onLost', () => {
-  it('a function answers the call after the method, with the instance as its this', async () => {
+  it('calls a function after the method, with the instance as this, and returns its result to the caller', async () => {
     const losses: LossContext[] = [];
     @Injectable()
     class Orders {
@@ -77,7 +77,7 @@ describe('onLost', () => {
     });
   });
 
-  it('what the handler throws is thrown; it is not called for a lock that was not lost, nor for an inner one', async () => {
+  it('throws what the handler throws, and does not call the handler for the loss of an inner lock', async () => {
     const outer: unknown[] = [];
     @Injectable()
     class Orders {
@@ -108,7 +108,7 @@ describe('onLost', () => {
     expect(outer).toEqual([]);
   });
 
-  it('has the instance of a request-scoped provider', async () => {
+  it('calls a function with the instance of a request-scoped provider as this', async () => {
     @Injectable({ scope: Scope.REQUEST })
     class Orders {
       readonly id = Math.random();
@@ -128,7 +128,7 @@ describe('onLost', () => {
     await expect(orders.pay()).resolves.toBe(orders.id);
   });
 
-  it('its answer is what a generator returns, and follows the values of an Observable', async () => {
+  it('returns its result from a generator, and appends it to the values of an Observable', async () => {
     @Injectable()
     class Feed {
       @DistributedLock('generator', { maxHold: LOST_AFTER, onLost: () => 'end' })
@@ -156,7 +156,7 @@ describe('onLost', () => {
     expect(await lastValueFrom(feed.silent().pipe(toArray()))).toEqual([1]);
   });
 
-  it('a lock that is lost before the method starts is one as well, and the method does not run', async () => {
+  it('handles a lock lost before the method starts, without running the method', async () => {
     let runs = 0;
     @Injectable()
     class Orders {
@@ -231,7 +231,7 @@ async function setup() {
 }
 
 describe('signal', () => {
-  it('ends the wait of a decorated method: the call rejects with its reason, and nothing stays queued', async () => {
+  it('ends the wait of a decorated method: the call rejects with its reason and leaves the queue', async () => {
     const { orders, locks, admin } = await setup();
     await locks.acquire('order:1');
     const controller = new AbortController();
@@ -244,13 +244,13 @@ describe('signal', () => {
     expect(orders.ran).toEqual([]);
   });
 
-  it('that has aborted before lets nothing run, also where the lock is free', async () => {
+  it('keeps the method from running if it has already aborted, even if the lock is free', async () => {
     const { orders } = await setup();
     await expect(orders.pay({ id: '1' }, AbortSignal.abort('gone'))).rejects.toBe('gone');
     expect(orders.ran).toEqual([]);
   });
 
-  it('may be absent in a call, and ends no hold', async () => {
+  it('may be absent in a call, and does not end a hold', async () => {
     const { orders } = await setup();
     await expect(orders.pay({ id: '1' })).resolves.toBe('paid');
     const controller = new AbortController();
@@ -260,7 +260,7 @@ describe('signal', () => {
     await expect(paying).resolves.toBe('paid');
   });
 
-  it('is taken with a key function, out of an object, or from the instance; onBusy does not answer for it', async () => {
+  it('works with a key function, and may come from an object or the instance; an abort does not call onBusy', async () => {
     const { orders, locks, admin } = await setup();
     await locks.acquire(['1', 'a']);
     const controller = new AbortController();
@@ -277,7 +277,7 @@ describe('signal', () => {
     const controller = new AbortController();
     const calls = [firstValueFrom(orders.watch(controller.signal)), orders.rows(controller.signal).next()];
     await until(() => admin.waiting().length === 2);
-    // Unsubscribing still ends the wait as well.
+    // Unsubscribing still ends the wait, too.
     const subscription = orders.watch(new AbortController().signal).subscribe();
     await until(() => admin.waiting().length === 3);
     subscription.unsubscribe();
@@ -287,7 +287,7 @@ describe('signal', () => {
     await lock.release();
   });
 
-  it('that outlives its calls keeps nothing of them', async () => {
+  it('retains nothing of its calls if it outlives them', async () => {
     const { orders } = await setup();
     const { signal } = new AbortController();
     const added = jest.spyOn(signal, 'addEventListener');
@@ -298,7 +298,7 @@ describe('signal', () => {
     expect(Object.getOwnPropertySymbols(signal).map(String)).not.toContain('Symbol(kDependantSignals)');
   });
 
-  it('that is none is refused with a sentence', async () => {
+  it('is refused with a clear error if it is not an AbortSignal', async () => {
     const { orders } = await setup();
     await expect(orders.wrong('text')).rejects.toThrow(
       /^Option "signal" of Orders\.wrong returned a string, but must return an AbortSignal/,
@@ -307,7 +307,7 @@ describe('signal', () => {
 });
 
 it.each<Platform>(['Express', 'Fastify'])(
-  'a request whose client disconnects leaves the queue: %s',
+  'a request leaves the queue when its client disconnects: %s',
   async (platform) => {
     const ran: string[] = [];
     const closed = (response: ServerResponse | { raw: ServerResponse }): AbortSignal => {

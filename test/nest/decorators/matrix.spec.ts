@@ -1,5 +1,5 @@
-// What applications of Nest do with locks, where one process without a server is enough; the rest is in
-// handlers.spec.ts, with-other-decorators.spec.ts and the specs that are named after a transport.
+// How Nest applications use locks, as far as one process without a server can test it. The rest is in handlers.spec.ts,
+// with-other-decorators.spec.ts and the specs named after a transport.
 import {
   Global,
   Inject,
@@ -23,7 +23,7 @@ import {
 } from '../../../lib/index.js';
 import { close, start } from '../apps.js';
 
-/** The key that the caller is under; throws outside of a lock. */
+/** Returns the key that the caller holds. Throws outside a lock. */
 function keyHere(): string {
   const lock = currentLock();
   lock.assertHeld();
@@ -44,15 +44,15 @@ async function first<T extends object>(type: Type<T>, ...providers: Type[]): Pro
   return app.get(type);
 }
 
-describe('a decorated method is locked', () => {
-  it('on a singleton', async () => {
+describe('@DistributedLock', () => {
+  it('locks a method of a singleton', async () => {
     await expect((await first(Jobs)).run('1')).resolves.toBe('job:1');
   });
 
   it.each([
     ['request', Scope.REQUEST],
     ['transient', Scope.TRANSIENT],
-  ])('on a %s-scoped provider', async (_, scope) => {
+  ])('locks a method of a %s-scoped provider', async (_, scope) => {
     @Injectable({ scope })
     class Scoped extends Jobs {}
     const app = await start({ providers: [Scoped] });
@@ -62,7 +62,7 @@ describe('a decorated method is locked', () => {
     await expect(other.run('1')).resolves.toBe('job:1');
   });
 
-  it('when it is inherited, beside injected properties of the subclass', async () => {
+  it('locks a method inherited by a subclass with injected properties', async () => {
     @Injectable()
     class Special extends Jobs {
       @Inject(ModuleRef) readonly ref!: ModuleRef;
@@ -72,7 +72,7 @@ describe('a decorated method is locked', () => {
     await expect(special.run('1')).resolves.toBe('job:1');
   });
 
-  it('when it is the template method of an abstract class', async () => {
+  it('locks a template method of an abstract class', async () => {
     abstract class Import {
       @DistributedLock('import')
       async run(): Promise<string> {
@@ -89,7 +89,7 @@ describe('a decorated method is locked', () => {
     await expect((await first(CsvImport)).run()).resolves.toBe('csv under import');
   });
 
-  it('when the class calls it itself, also where it is private', async () => {
+  it('locks a method that its own class calls, even if it is private', async () => {
     @Injectable()
     class Caller {
       run() {
@@ -103,7 +103,7 @@ describe('a decorated method is locked', () => {
     await expect((await first(Caller)).run()).resolves.toBe('inner:7 7');
   });
 
-  it('when its name is a symbol', async () => {
+  it('locks a method whose name is a symbol', async () => {
     const name = Symbol('run');
     @Injectable()
     class Symbolic {
@@ -117,14 +117,14 @@ describe('a decorated method is locked', () => {
     expect(symbolic[name].name).toBe('[run]');
   });
 
-  it('on instances of ModuleRef.create() and resolve()', async () => {
+  it('locks methods of an instance created by ModuleRef.create()', async () => {
     const app = await start({ providers: [Jobs] });
     const created = await app.get(ModuleRef).create(Jobs);
     expect(created).not.toBe(app.get(Jobs));
     await expect(created.run('1')).resolves.toBe('job:1');
   });
 
-  it('in a feature module, and in one that is global itself', async () => {
+  it('locks methods in a feature module, and in a global module', async () => {
     @Module({ providers: [Jobs], exports: [Jobs] })
     class FeatureModule {}
     @Injectable()
@@ -137,7 +137,7 @@ describe('a decorated method is locked', () => {
     await expect(app.get(OtherJobs).run('2')).resolves.toBe('job:2');
   });
 
-  it('on what a test puts in the place of a provider', async () => {
+  it('locks methods of an instance that overrides a provider in a test', async () => {
     class Double extends Jobs {}
     for (const change of ['class', 'value'] as const) {
       const builder = Test.createTestingModule({ imports: [DistributedLockModule.forRoot()], providers: [Jobs] });
@@ -152,7 +152,7 @@ describe('a decorated method is locked', () => {
     }
   });
 
-  it('on a guard, an interceptor and any other enhancer that Nest makes', async () => {
+  it('locks a method of a guard, as of any other enhancer that Nest creates', async () => {
     @Injectable()
     class Guard {
       @DistributedLock('guard')
@@ -164,18 +164,18 @@ describe('a decorated method is locked', () => {
     await expect(app.get(Guard).canActivate()).resolves.toBe(true);
   });
 
-  it.each(['useFactory', 'useValue'])('on a %s provider', async (way) => {
+  it.each(['useFactory', 'useValue'])('locks a method of a %s provider', async (way) => {
     const provider =
       way === 'useValue'
         ? { provide: 'JOBS', useValue: new Jobs() }
         : { provide: 'JOBS', useFactory: () => new Jobs() };
-    // With a second application in the process there is no guessing whose locks are meant.
+    // A second application in the process makes the instance ambiguous without injection.
     await start({});
     const app = await start({ providers: [provider] });
     await expect(app.get<Jobs>('JOBS').run('1')).resolves.toBe('job:1');
   });
 
-  it('on a value that outlives one application and serves the next', async () => {
+  it('locks a method of a value that outlives one application and is used in the next', async () => {
     const jobs = new Jobs();
     const providers = [{ provide: Jobs, useValue: jobs }];
     const before = await start({ providers });
@@ -185,7 +185,7 @@ describe('a decorated method is locked', () => {
     await expect(jobs.run('2')).resolves.toBe('job:2');
   });
 
-  it('on frozen instances, Proxies and objects made from an instance', async () => {
+  it('locks methods of frozen instances, Proxies and objects that inherit from an instance', async () => {
     @Injectable()
     class Frozen extends Jobs {
       constructor() {
@@ -201,7 +201,7 @@ describe('a decorated method is locked', () => {
     await expect((Object.create(jobs) as Jobs).run('3')).resolves.toBe('job:3');
   });
 
-  it('on an instance made by hand and without a this, while one application lives', async () => {
+  it('locks a call on an instance created with new, or without this, while only one application is live', async () => {
     const app = await start({ providers: [Jobs] });
     await expect(new Jobs().run('1')).resolves.toBe('job:1');
     const { run } = app.get(Jobs);
@@ -209,7 +209,7 @@ describe('a decorated method is locked', () => {
   });
 });
 
-describe('overriding', () => {
+describe('overriding a locked method', () => {
   class Base {
     @DistributedLock('base')
     async run(): Promise<string[]> {
@@ -217,7 +217,7 @@ describe('overriding', () => {
     }
   }
 
-  it('without the decorator leaves the override unlocked, and super locked', async () => {
+  it('without the decorator leaves the override unlocked, but super locked', async () => {
     @Injectable()
     class Override extends Base {
       override async run() {
@@ -239,7 +239,7 @@ describe('overriding', () => {
     await expect((await first(Override)).run()).resolves.toEqual(['alias', 'base']);
   });
 
-  it('with the same key re-enters it', async () => {
+  it('with the same key re-enters the lock', async () => {
     @Injectable()
     class Override extends Base {
       @DistributedLock('base', { wait: 0 })
@@ -251,8 +251,8 @@ describe('overriding', () => {
   });
 });
 
-describe('at the beginning and at the end of an application', () => {
-  it('locks calls in the constructor of another provider, and in its own', async () => {
+describe('during the start and the end of an application, @DistributedLock', () => {
+  it("locks calls in another provider's constructor, and in the provider's own", async () => {
     const calls: Promise<string>[] = [];
     @Injectable()
     class Caller {
@@ -271,7 +271,7 @@ describe('at the beginning and at the end of an application', () => {
     await expect(Promise.all(calls)).resolves.toEqual(expect.arrayContaining(['job:other', 'job:own']));
   });
 
-  it('locks lifecycle hooks, in modules nearer and farther than the lock module', async () => {
+  it('locks lifecycle hooks, in modules that Nest initializes before and after the lock module', async () => {
     const seen: string[] = [];
     @Injectable()
     class Hooks implements OnModuleInit, OnApplicationBootstrap, OnModuleDestroy, OnApplicationShutdown {
@@ -303,7 +303,7 @@ describe('at the beginning and at the end of an application', () => {
 });
 
 describe('several applications in one process', () => {
-  it('keep their locks apart', async () => {
+  it('keep their locks separate', async () => {
     const [one, other] = [await start({ providers: [Jobs] }), await start({ providers: [Jobs] })];
     await using held = await one.get(LockService).acquire('job:1');
     expect(held.isHeld()).toBe(true);
@@ -311,7 +311,7 @@ describe('several applications in one process', () => {
     await expect(one.get(LockService).tryAcquire('job:1')).resolves.toBeNull();
   });
 
-  it('are not guessed between', async () => {
+  it('refuse calls on an instance created outside Nest, because it could belong to any of them', async () => {
     await start({});
     await start({});
     await expect(new Jobs().run('1')).rejects.toThrow(
@@ -319,7 +319,7 @@ describe('several applications in one process', () => {
     );
   });
 
-  it('a guess that turns out to be wrong fails the boot', async () => {
+  it('fail the boot if an earlier call locked in the wrong one', async () => {
     await start({});
     const jobs = {
       provide: 'jobs',
@@ -336,17 +336,17 @@ describe('several applications in one process', () => {
 });
 
 describe('without an application', () => {
-  it('a call says what is missing', async () => {
+  it('a call reports what is missing', async () => {
     await expect(new Jobs().run('1')).rejects.toThrow(/outside Nest \(live applications: 0\).*forRoot\(\)/);
   });
 
-  it('a missing module fails the boot and names the remedy', async () => {
+  it('a missing module fails the boot with the remedy', async () => {
     await expect(start({ providers: [Jobs] }, null)).rejects.toThrow(
       /Jobs.*import DistributedLockModule\.forRoot\(\) in the root module/s,
     );
   });
 
-  it('a call after the end says that the application is stopping', async () => {
+  it('a call after close() reports that the application is shutting down', async () => {
     const app = await start({ providers: [Jobs] });
     const jobs = app.get(Jobs);
     await close(app);
@@ -354,7 +354,7 @@ describe('without an application', () => {
   });
 });
 
-it('leaves no trace on the instance', async () => {
+it('@DistributedLock leaves no trace on the instance', async () => {
   @Injectable()
   class Plain {
     readonly color = 'red';

@@ -12,7 +12,7 @@ type Task<T = void> = () => Promise<T>;
 /** Runs tasks one after the other. */
 type Queue = <T>(task: Task<T>) => Promise<T>;
 
-/** What a library exports by default. By a name that the compiler does not follow: the types of p-queue need those of browsers. */
+/** Returns a library's default export. The compiler can't resolve the name: p-queue's types need browser types. */
 async function defaultOf<T>(library: string): Promise<T> {
   const { default: exported } = (await import(library)) as { default: T | { default: T } };
   return typeof exported === 'object' && exported !== null && 'default' in exported ? exported.default : exported;
@@ -55,7 +55,7 @@ async function asyncMutex(): Promise<Queue> {
   return (task) => mutex.runExclusive(task);
 }
 
-/** The libraries of the documentation, by whether a task starts in the context of the caller that has queued it. */
+/** The documented libraries, and whether a task runs in the async context of the caller that queued it. */
 const QUEUES: readonly [name: string, keepsContext: boolean, make: () => Promise<Queue>][] = [
   ['p-limit 3', false, pLimit('p-limit3')],
   ['p-limit 4', false, pLimit('p-limit4')],
@@ -71,9 +71,10 @@ const QUEUES: readonly [name: string, keepsContext: boolean, make: () => Promise
 ];
 
 /**
- * One request holds the key and calls a partner through the queue. Another one queues a call of a method with the same key.
+ * One request holds the key and calls a partner through the queue. Another request queues a call of a method with the
+ * same key.
  *
- * @returns how many callers were inside at the same time
+ * @returns The highest number of callers that were inside at the same time.
  */
 async function mostInside(queue: Queue, reentrant: true | 'explicit' | undefined): Promise<number> {
   let inside = 0;
@@ -97,7 +98,7 @@ async function mostInside(queue: Queue, reentrant: true | 'explicit' | undefined
         const answer = queue(() => partner.promise);
         queueStranger();
         await answer;
-        // The books are written while the queue starts its next task.
+        // Keeps the lock while the queue starts its next task.
         await books.promise;
       });
       expect(id).toBe(7);
@@ -111,7 +112,7 @@ async function mostInside(queue: Queue, reentrant: true | 'explicit' | undefined
   }
   const accounts = (await start({ providers: [Accounts] })).get(Accounts);
   let stranger: Promise<void> | undefined;
-  // In the context of the test, as another request has one of its own.
+  // Runs in the test's context, like another request with its own context.
   queueStranger = AsyncResource.bind(() => {
     stranger = queue(() => {
       started.resolve();
@@ -128,32 +129,32 @@ async function mostInside(queue: Queue, reentrant: true | 'explicit' | undefined
   return most;
 }
 
-/** Time for what needs nothing but turns of the event loop, as a lock in memory does. */
+/** Lets pass what needs only turns of the event loop, like a lock in memory. */
 const turns = () => new Promise((resolve) => setTimeout(resolve, 20));
 
-describe.each(QUEUES)('a call that %s has started', (_, keepsContext, make) => {
-  it('waits for the holder in whose context it may run', async () => {
+describe.each(QUEUES)('a locked call in a task of %s', (_, keepsContext, make) => {
+  it("waits for the holder, even if it runs in the holder's context", async () => {
     expect(await mostInside(await make(), undefined)).toBe(1);
   });
 
-  it(`is ${keepsContext ? 'a stranger' : 'taken for a nested one'} where the context is believed`, async () => {
+  it(`is treated as ${keepsContext ? 'an unrelated' : 'a nested'} call if the context decides`, async () => {
     expect(await mostInside(await make(), true)).toBe(keepsContext ? 1 : 2);
   });
 
-  it('is a stranger where the task is bound', async () => {
+  it('is treated as an unrelated call if the task is bound with AsyncResource', async () => {
     const queue = await make();
     expect(await mostInside((task) => queue(AsyncResource.bind(task)), true)).toBe(1);
   });
 });
 
-/** The libraries in each of the two lists. */
+/** Returns the libraries in each of the two documented lists. */
 function documented(): string[][] {
   const page = readFileSync(join(import.meta.dirname, '../../../docs/several-keys.md'), 'utf8');
   const lists = (page.split('<!-- tested: queues -->')[1] ?? '').trim().split('\n').slice(0, 2);
   return lists.map((list) => list.replace(/^.*:\*\* |\.$/g, '').split(', '));
 }
 
-it('the documentation names the versions that are tested here', () => {
+it('the documentation names the tested versions', () => {
   const tested = (keepsContext: boolean) =>
     QUEUES.filter(([name, keeps]) => keeps === keepsContext && !/^p-/.test(name)).map(([name]) => name);
   expect(documented()).toEqual([
@@ -183,7 +184,7 @@ class Reports {
   }
 }
 
-it('a decorated method runs as often at a time as its limit says', async () => {
+it('a decorated method runs concurrently up to its limit', async () => {
   const imports = [DistributedLockModule.forRoot({ provider: new MemoryLockProvider() })];
   const app = await Test.createTestingModule({ imports, providers: [Reports] }).compile();
   await app.init();
@@ -202,7 +203,7 @@ it('a decorated method runs as often at a time as its limit says', async () => {
   await app.close();
 });
 
-it('a provider without limits fails the boot', async () => {
+it('a provider without limits fails the boot of an application that uses them', async () => {
   class Unlimited extends CountingProvider {
     protected override readonly capabilities = { limits: false };
   }

@@ -5,7 +5,7 @@ import * as rxjs from 'rxjs';
 import { currentLock, DistributedLock, LockAdmin, LockService, OnlyLeader } from '../../../lib/index.js';
 import { start, until } from '../apps.js';
 
-// A copy of its own, as where two packages of an application depend on different versions.
+// A second copy, as if two packages of an application depended on different versions.
 const bundle = join(import.meta.dirname, '../../../node_modules/rxjs/dist/bundles/rxjs.umd.js');
 const other = createRequire(import.meta.url)(bundle) as typeof rxjs;
 
@@ -45,7 +45,7 @@ async function run<T extends object>(type: Type<T>) {
   return { it: app.get(type), locks: app.get(LockService), held: () => admin.held().map(({ key }) => key) };
 }
 
-it('is another copy', () => {
+it('the second copy of RxJS has its own Observable', () => {
   expect(other.Observable).not.toBe(rxjs.Observable);
   expect(other.of(1)).not.toBeInstanceOf(rxjs.Observable);
 });
@@ -55,7 +55,7 @@ it('an Observable of a second copy of RxJS is locked for each subscription', asy
   const watching = feed.watch('1');
   expect(held()).toEqual([]);
   const values: string[] = [];
-  // By the operators of either copy.
+  // With the operators of either copy.
   const subscriptions = [
     watching.pipe(rxjs.map((value) => value)).subscribe((value) => values.push(value)),
     other.from(feed.watch('2')).subscribe((value) => values.push(value)),
@@ -71,7 +71,7 @@ it('an Observable of a second copy of RxJS is locked for each subscription', asy
   await until(() => held().length === 0);
 });
 
-it('so is one of a class that extends Observable, and an answer of onBusy is passed on', async () => {
+it('a subclass of Observable from a second copy is locked too, and a result of onBusy is passed on', async () => {
   const { it: feed, locks, held } = await run(Feed);
   expect(await rxjs.firstValueFrom(feed.latest())).toBe('feed');
   await until(() => held().length === 0);
@@ -79,14 +79,14 @@ it('so is one of a class that extends Observable, and an answer of onBusy is pas
   expect(await rxjs.lastValueFrom(feed.busy())).toBe('instead');
 });
 
-it('one that the compiler has emitted no type for is refused', async () => {
+it('an Observable of a second copy is refused if the compiler emitted no type for it', async () => {
   const { it: feed } = await run(Feed);
   await expect(feed.unannotated() as unknown as Promise<unknown>).rejects.toThrow(
     /^Feed\.unannotated returns a stream.*annotate the return type as Observable.*emitDecoratorMetadata/,
   );
 });
 
-it('decorators that need a promise refuse it at decoration', () => {
+it('decorators that need a promise refuse an Observable of a second copy at decoration', () => {
   expect(() => {
     class Leaders {
       @((OnlyLeader as (key: string) => unknown)('leader') as MethodDecorator)

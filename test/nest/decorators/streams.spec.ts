@@ -30,7 +30,7 @@ async function run<T extends object>(type: Type<T>) {
 }
 
 describe('a method that returns an Observable', () => {
-  it('ends a source that emits synchronously as soon as its consumer leaves', async () => {
+  it('stops a source that emits synchronously as soon as its consumer leaves', async () => {
     const emitted: number[] = [];
     @Injectable()
     class Numbers {
@@ -87,7 +87,7 @@ describe('a method that returns an Observable', () => {
     }
   }
 
-  it('still returns one, and locks when it is subscribed, not before', async () => {
+  it('still returns an Observable, and locks only on subscription', async () => {
     const feed = await run(Feed);
     const watching = feed.it.watch('1');
     expect(watching).toBeInstanceOf(Observable);
@@ -96,7 +96,7 @@ describe('a method that returns an Observable', () => {
     await expect(firstValueFrom(watching)).resolves.toBe('feed:1 1');
   });
 
-  it('is subscribed under the lock also where another decorator makes a promise of it', async () => {
+  it('is subscribed under the lock even if another decorator turns the Observable into a promise', async () => {
     const Promised: MethodDecorator = (_target, _name, descriptor) => {
       const original = descriptor.value as unknown as (...args: unknown[]) => unknown;
       descriptor.value = async function (this: unknown, ...args: unknown[]) {
@@ -127,7 +127,7 @@ describe('a method that returns an Observable', () => {
     await until(() => feed.held().length === 0);
   });
 
-  it('locks once for each subscription: two of them follow each other', async () => {
+  it('locks once for each subscription, so that two subscriptions run one after the other', async () => {
     const feed = await run(Feed);
     const watching = feed.it.watch('1');
     const seen: string[] = [];
@@ -141,7 +141,7 @@ describe('a method that returns an Observable', () => {
     expect(seen).toEqual(['first', 'second']);
   });
 
-  it('stops to wait when it is unsubscribed while it waits', async () => {
+  it('stops waiting when it is unsubscribed', async () => {
     const feed = await run(Feed);
     const lock = await feed.locks.acquire('feed:1');
     const subscription = feed.it.watch('1').subscribe();
@@ -153,14 +153,14 @@ describe('a method that returns an Observable', () => {
     expect(feed.it.subscriptions).toBe(0);
   });
 
-  it('gives the lock back when it was granted to somebody who has just left', async () => {
+  it('releases a lock granted to a subscriber that has just unsubscribed', async () => {
     const feed = await run(Feed);
     feed.it.watch('1').subscribe().unsubscribe();
     await until(() => feed.held().length === 0);
     await expect(feed.locks.acquire('feed:1')).resolves.toBeDefined();
   });
 
-  it('releases before it completes, and before it fails with the own error', async () => {
+  it('releases before it completes, and before it fails with its own error', async () => {
     const feed = await run(Feed);
     await expect(lastValueFrom(feed.it.list().pipe(toArray()))).resolves.toEqual([1, 2, 3]);
     expect(feed.held()).toEqual([]);
@@ -174,7 +174,7 @@ describe('a method that returns an Observable', () => {
     await expect(lastValueFrom(feed.it.watch(''))).rejects.toThrow(/#{id}.*Feed\.watch/);
   });
 
-  it('completes empty when it is skipped, and becomes what onBusy returns', async () => {
+  it('completes empty when it is skipped, or emits what onBusy returns', async () => {
     const feed = await run(Feed);
     await feed.locks.acquire('list');
     await expect(lastValueFrom(feed.it.skips(), { defaultValue: 'nothing' })).resolves.toBe('nothing');
@@ -192,7 +192,7 @@ describe('an async generator', () => {
       try {
         const answer = yield `${name} under ${currentLock().key}`;
         this.steps.push(`got ${String(answer)}`);
-        // Each step runs in the context of whoever asks for it, and under the lock all the same.
+        // Each step runs in the context of its consumer, but still under the lock.
         yield `again under ${currentLock().key}`;
         return 2;
       } finally {
@@ -226,7 +226,7 @@ describe('an async generator', () => {
     yield 'instead';
   }
 
-  it('is locked from the first step to the last, each of them', async () => {
+  it('is locked from its first step to its last, in every step', async () => {
     const { it: exporting, held } = await run(Export);
     const rows = exporting.rows('a');
     expect(rows[Symbol.asyncIterator]()).toBe(rows);
@@ -239,7 +239,7 @@ describe('an async generator', () => {
     expect(exporting.steps).toEqual(['got b', 'closed under export:a']);
   });
 
-  it('does not put its consumer under the lock', async () => {
+  it('does not put its consumer in the context of the lock', async () => {
     const { it: exporting } = await run(Export);
     for await (const row of exporting.rows('a')) {
       expect(row).toMatch(/under/);
@@ -277,7 +277,7 @@ describe('an async generator', () => {
     expect([held(), acquired, exporting.steps]).toEqual([[], [], []]);
   });
 
-  it('passes its own error on, and that of a lock', async () => {
+  it('passes on its own error, and a LockBusyError', async () => {
     const { it: exporting, held, locks } = await run(Export);
     await expect(collect(exporting.fails())).rejects.toThrow(new RangeError('own'));
     expect(held()).toEqual([]);
@@ -285,14 +285,14 @@ describe('an async generator', () => {
     await expect(collect(exporting.throws())).rejects.toBeInstanceOf(LockBusyError);
   });
 
-  it('gives nothing when it is skipped, and becomes what onBusy returns', async () => {
+  it('yields nothing when it is skipped, or yields what onBusy returns', async () => {
     const { it: exporting, locks } = await run(Export);
     await locks.acquire('busy');
     await expect(collect(exporting.skips())).resolves.toEqual([]);
     await expect(collect(exporting.replaced())).resolves.toEqual(['instead']);
   });
 
-  it('learns of a loss at its end', async () => {
+  it('reports the loss of its lock at its end', async () => {
     const { it: exporting, admin } = await run(Export);
     const rows = exporting.rows('a');
     await rows.next('');
@@ -349,7 +349,7 @@ describe('a consumer that leaves an async generator during a step', () => {
       yield 'second';
       this.steps.push('went on');
     }
-    // As of the PubSub of GraphQL.
+    // Like the PubSub of GraphQL.
     @DistributedLock('events')
     published(): AsyncGenerator<string> {
       return on(new EventEmitter(), 'published') as AsyncGenerator<string>;
@@ -364,7 +364,7 @@ describe('a consumer that leaves an async generator during a step', () => {
     });
   }
 
-  it('ends a body that listens to the signal of its lock, which is then free', async () => {
+  it("ends a body that listens to its lock's signal, then releases the lock", async () => {
     const { it: events, held } = await run(Events);
     const rows = events.listening();
     await rows.next();
@@ -374,14 +374,14 @@ describe('a consumer that leaves an async generator during a step', () => {
     await expect(rows.return('bye')).resolves.toEqual({ done: true, value: 'bye' });
     await expect(next).resolves.toEqual({ done: true, value: undefined });
     expect(events.steps).toEqual(['closed, held']);
-    // Nothing says that the lock was lost.
+    // The reason is not a lost lock.
     expect(events.reasons).toEqual([
       expect.objectContaining({ name: 'AbortError', message: 'The consumer of Events.listening stopped iterating.' }),
     ]);
     expect(held()).toEqual([]);
   });
 
-  it('gets what the body answers', async () => {
+  it('gets the return value or the error of the body', async () => {
     const { it: events, held } = await run(Events);
     const rows = events.returning();
     await rows.next();
@@ -396,7 +396,7 @@ describe('a consumer that leaves an async generator during a step', () => {
     expect(held()).toEqual([]);
   });
 
-  it('keeps the lock while the body does not listen, up to its next value', async () => {
+  it('keeps the lock up to the next value of a body that does not listen to the signal', async () => {
     const { it: events, held } = await run(Events);
     const rows = events.deaf();
     await rows.next();
@@ -411,7 +411,7 @@ describe('a consumer that leaves an async generator during a step', () => {
     expect(held()).toEqual([]);
   });
 
-  it('ends what it iterates by its own return(), where that is another iterator or has a lock of its own', async () => {
+  it('ends another iterator or an inner locked generator through its return()', async () => {
     const { it: events, held } = await run(Events);
     for (const rows of [events.published(), events.twice()]) {
       const next = rows.next();
@@ -436,7 +436,7 @@ describe('a consumer that leaves an async generator during a step', () => {
     expect(held()).toEqual([]);
   });
 
-  it('aborts no signal between two steps, so that the body can still use it', async () => {
+  it('does not abort the signal between two steps, so that the body can still use it', async () => {
     const { it: events } = await run(Events);
     for await (const row of events.listening()) {
       expect(row).toBe('first');
@@ -446,12 +446,12 @@ describe('a consumer that leaves an async generator during a step', () => {
   });
 });
 
-describe('a stream out of a method that is none', () => {
+describe('a stream returned by a method not known to return one', () => {
   const seen: Lock[] = [];
   @Injectable()
   class Streams {
     @DistributedLock('stream')
-    // As where the return type is not annotated, or imported with "type": decorators then see no Observable.
+    // If the return type isn't annotated, or is imported with "type", decorators don't see the Observable.
     unannotated(): Promise<unknown> {
       seen.push(currentLock());
       return of(1) as never;
@@ -466,7 +466,7 @@ describe('a stream out of a method that is none', () => {
     }
   }
 
-  it.each(['unannotated', 'readable', 'response'] as const)('is refused with the ways out (%s)', async (name) => {
+  it.each(['unannotated', 'readable', 'response'] as const)('is refused with the alternatives (%s)', async (name) => {
     const streams = await run(Streams);
     await expect(streams.it[name]()).rejects.toMatchObject({
       name: 'LockConfigError',

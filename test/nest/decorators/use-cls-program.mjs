@@ -1,5 +1,5 @@
-// Runs without Jest, which cannot load CommonJS packages that require() Nest 12 on Node 20: nestjs-cls is one.
-// argv: the folder of the compiled library. Sends what it saw to its parent.
+// Runs without Jest, which on Node 20 can't load CommonJS packages that require() Nest 12, such as nestjs-cls.
+// argv: the folder of the compiled library. Sends the results to its parent.
 import 'reflect-metadata';
 import { Injectable, Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
@@ -37,7 +37,7 @@ process.send([await reports.above(), await reports.below()]);
 await app.close();
 process.disconnect();
 
-/** The first decorator is the uppermost, so it is applied last. */
+/** Applies decorators given from top to bottom: the first one is applied last. */
 function decorate(name, ...decorators) {
   const descriptor = Object.getOwnPropertyDescriptor(Reports.prototype, name);
   for (const decorator of decorators.reverse()) decorator(Reports.prototype, name, descriptor);

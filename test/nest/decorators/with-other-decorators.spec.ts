@@ -10,14 +10,14 @@ import { currentLock, DistributedLock, LockService, RunOnce } from '../../../lib
 import { close, serve, start, until } from '../apps.js';
 import { compileLibrary } from '../../servers/compiled-library.js';
 
-// Decorators of other packages, above and below ours. Stacks are built by hand, so that both orders are one test.
+// Decorators of other packages, above and below ours. Stacks are built by hand so that one test covers both orders.
 
 type Order = 'above' | 'below';
 
-/** Our decorator `order` the others. */
+/** Stacks our decorator above or below the others. */
 function stack(order: Order, ours: unknown, ...others: MethodDecorator[]): MethodDecorator {
   const locking = ours as MethodDecorator;
-  // The last one is applied first.
+  // Applied in this order: the lowest one first.
   const applied = order === 'above' ? [...others, locking] : [locking, ...others];
   return (target, name, descriptor) => {
     for (const decorate of applied) decorate(target, name, descriptor);
@@ -51,7 +51,7 @@ describe.each<Order>(['above', 'below'])('with @DistributedLock %s', (order) => 
     expect([...new Set(seen)].sort()).toEqual(['cron', 'interval', 'timeout']);
   });
 
-  it('a job that another process holds is skipped', async () => {
+  it('@RunOnce skips a job whose lock is held', async () => {
     let runs = 0;
     @Injectable()
     class Jobs {
@@ -69,7 +69,7 @@ describe.each<Order>(['above', 'below'])('with @DistributedLock %s', (order) => 
     await until(() => runs === 1);
   });
 
-  it('@OnEvent listens under the lock', async () => {
+  it('@OnEvent runs its listener under the lock', async () => {
     const seen: string[] = [];
     @Injectable()
     class Listener {
@@ -83,10 +83,10 @@ describe.each<Order>(['above', 'below'])('with @DistributedLock %s', (order) => 
     expect(seen).toEqual(['order:7 7']);
   });
 
-  it('a decorator that wraps the method and copies its metadata composes', async () => {
+  it('composes with a decorator that wraps the method and copies its metadata', async () => {
     const transaction = new AsyncLocalStorage<string>();
     const steps: string[] = [];
-    // As nestjs-cls does it: a Proxy in the place of the method.
+    // Replaces the method with a Proxy, as nestjs-cls does.
     const Transactional: MethodDecorator = (_target, _name, descriptor) => {
       const original = descriptor.value as unknown as (...args: unknown[]) => Promise<unknown>;
       const proxy = new Proxy(original, {
@@ -112,11 +112,11 @@ describe.each<Order>(['above', 'below'])('with @DistributedLock %s', (order) => 
     const app = await start({ providers: [Orders] });
     app.get(LockService).events.on('released', () => steps.push('release'));
     await expect(app.get(Orders).pay(7)).resolves.toBe('order:7 in tx 7');
-    // The upper one is outside: above, the lock is given back only after the commit.
+    // The upper decorator is the outer one: if the lock is above, it's released only after the commit.
     expect(steps).toEqual(order === 'above' ? ['commit', 'release'] : ['release', 'commit']);
   });
 
-  it('Swagger documents the handler as if it had no lock', async () => {
+  it('does not change what Swagger documents for a handler', async () => {
     const describeWith = async (ours: unknown) => {
       @ApiTags('orders')
       @Controller('orders')
@@ -145,14 +145,14 @@ describe.each<Order>(['above', 'below'])('with @DistributedLock %s', (order) => 
 
 const PROGRAM = fileURLToPath(new URL('use-cls-program.mjs', import.meta.url));
 
-it('@UseCls of nestjs-cls composes above and below, and above it feeds #{ctx…}', async () => {
+it('@UseCls of nestjs-cls works above and below @DistributedLock, and supplies #{ctx…} if it is above', async () => {
   const library = await compileLibrary();
   try {
     const program = fork(PROGRAM, [library.folder], { execArgv: [] });
     const ended = once(program, 'exit');
     const [seen] = (await Promise.race([once(program, 'message'), ended])) as [unknown];
     expect(seen).toEqual(['acme:above for acme', 'all:below for acme']);
-    // It ends by itself: nothing of ours keeps it alive.
+    // The program ends on its own: the library doesn't keep the process alive.
     expect(await ended).toEqual([0, null]);
   } finally {
     await library.remove();

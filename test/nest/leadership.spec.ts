@@ -22,7 +22,7 @@ import { close, Gate, start, until } from './apps.js';
 const aborted = (signal: AbortSignal) =>
   new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
 
-/** Two applications on one store. */
+/** Returns a function that creates options for applications on one store. */
 function shared() {
   const store = new MemoryStore();
   return () => ({ provider: new MemoryLockProvider({ store }) });
@@ -42,7 +42,7 @@ describe('@RunAsLeader', () => {
     }
   }
 
-  it('runs the method in one application, and in the next when the first has stopped', async () => {
+  it('runs the method in one application, and in the next after the first has stopped', async () => {
     const options = shared();
     const one = await start({ providers: [Billing] }, { ...options(), shutdownGrace: '10s' });
     const first = one.get(Billing);
@@ -103,7 +103,7 @@ describe('@RunAsLeader', () => {
     expect(steps).toEqual(['task ends', 'connection closes']);
   });
 
-  it('calls what other decorators have made of the method, in any order', async () => {
+  it('calls the method as other decorators wrapped it, whatever their order', async () => {
     const steps: string[] = [];
     const Traced: MethodDecorator = (_, name, descriptor: PropertyDescriptor) => {
       const original = descriptor.value as (...args: unknown[]) => unknown;
@@ -135,7 +135,7 @@ describe('@RunAsLeader', () => {
     await expect(boot).rejects.toThrow('import DistributedLockModule.forRoot() in the root module');
   });
 
-  it('takes the provider of its class', async () => {
+  it('uses the default provider of its class', async () => {
     @LockDefaults({ provider: 'second' })
     @Injectable()
     class Prices {
@@ -180,7 +180,7 @@ describe('@RunAsLeader', () => {
     ]);
   });
 
-  it('may be on what a factory makes, and on an inherited method, which an override replaces', async () => {
+  it("works on a factory's instance and on an inherited method, and calls an override instead", async () => {
     const runs: string[] = [];
     abstract class Base {
       @RunAsLeader('inherited')
@@ -212,7 +212,7 @@ describe('@RunAsLeader', () => {
   });
 });
 
-describe('mistakes', () => {
+describe('mistakes in leader methods', () => {
   @Injectable()
   class Mistaken {
     @RunAsLeader('tenant:#{tenant}')
@@ -245,7 +245,7 @@ describe('mistakes', () => {
     async run() {}
   }
 
-  it('fail the boot in one list with those of locked methods', async () => {
+  it('fail the boot in one list with mistakes in locked methods', async () => {
     const error: unknown = await start({ providers: [Mistaken, OfRequest, Transient] }).catch((each: unknown) => each);
     expect(error).toBeInstanceOf(LockConfigError);
     const [, ...list] = (error as Error).message.split('\n');
@@ -264,7 +264,7 @@ describe('mistakes', () => {
     for (const problem of expected) expect(list).toContainEqual(expect.stringMatching(problem));
   });
 
-  it('fail the boot for two instances of one class', async () => {
+  it('fail the boot if a class has two instances', async () => {
     @Injectable()
     class Twice {
       @RunAsLeader('twice')
@@ -274,7 +274,7 @@ describe('mistakes', () => {
     await expect(start({ providers })).rejects.toThrow(/Twice\.run: Twice\.run already leads "twice"/);
   });
 
-  it('are refused at decoration where the method cannot wait', () => {
+  it('fail at decoration if the method cannot wait', () => {
     const Untyped = [RunAsLeader, OnlyLeader] as unknown as ((key: string) => MethodDecorator)[];
     for (const decorator of Untyped) {
       class Synchronous {
@@ -290,7 +290,7 @@ describe('mistakes', () => {
     }
   });
 
-  it('are refused by the options that they have not', async () => {
+  it('fail the boot if an option does not exist', async () => {
     @Injectable()
     class Options {
       @OnlyLeader('a', { lease: '1s' } as object)
@@ -320,7 +320,7 @@ describe('@OnlyLeader', () => {
     }
   }
 
-  it('runs in the process that leads, which campaigns also without @RunAsLeader, and is skipped in the others', async () => {
+  it('runs only in the process that leads, and campaigns even without @RunAsLeader', async () => {
     const options = shared();
     const one = await start({ providers: [Reports] }, options());
     await until(() => one.get(LockService).isLeader('billing'));
@@ -344,7 +344,7 @@ describe('@OnlyLeader', () => {
     expect(other.get(Reports).seen[0]! > one.get(Reports).seen[0]!).toBe(true);
   });
 
-  it('belongs to the campaign of @RunAsLeader, if there is one', async () => {
+  it('joins the campaign of @RunAsLeader, if there is one', async () => {
     @Injectable()
     class Billing {
       readonly ended = new Gate();
@@ -362,7 +362,7 @@ describe('@OnlyLeader', () => {
     await expect(app.get(Reports).report('a')).resolves.toBeUndefined();
   });
 
-  it('refuses a stream, which would be read without the lock', async () => {
+  it('refuses a stream, because it would be read without the lock', async () => {
     @Injectable()
     class Exports {
       @OnlyLeader('exports')
@@ -375,7 +375,7 @@ describe('@OnlyLeader', () => {
     await expect(app.get(Exports).file()).rejects.toThrow('Exports.file returns a stream');
   });
 
-  it('passes errors of the method, and keeps the lock until it has ended, also in a stop', async () => {
+  it('passes on errors of the method, and keeps the lock until it ends, even during shutdown', async () => {
     const steps: string[] = [];
     @Injectable()
     class Slow {
@@ -404,7 +404,7 @@ describe('@OnlyLeader', () => {
     expect(steps).toEqual(['end', 'released']);
   });
 
-  it('keeps what @Cron and @Interval have attached, above and below', async () => {
+  it('keeps the metadata of @Cron and @Interval, above and below', async () => {
     const runs = { above: 0, below: 0 };
     @Injectable()
     class Jobs {
@@ -434,12 +434,12 @@ describe('@OnlyLeader', () => {
     await until(() => runs.above > 0 && runs.below > 0);
   });
 
-  it('says what is missing outside of an application', async () => {
+  it('reports what is missing outside an application', async () => {
     await expect(new Reports().report('a')).rejects.toThrow(/Reports\.report was called before Nest injected/);
   });
 });
 
-describe('in tests of an application', () => {
+describe('leadership in tests of an application', () => {
   @Injectable()
   class Billing {
     charged = 0;
@@ -459,7 +459,7 @@ describe('in tests of an application', () => {
     }
   }
 
-  it('the stub leads at once, unless the key is busy', async () => {
+  it('the stub leads immediately, unless the key is busy', async () => {
     const stub = provideLockServiceStub();
     const module = await Test.createTestingModule({ providers: [Billing, stub] }).compile();
     const [billing, locks] = [module.get(Billing), module.get(LockService)];
@@ -489,7 +489,7 @@ describe('in tests of an application', () => {
     expect(led).toEqual([]);
   });
 
-  it('a term of the test is enough for a unit test', async () => {
+  it('a term created by a unit test is enough to run the method', async () => {
     const billing = new Billing(undefined as never);
     const controller = new AbortController();
     const run = billing.run({ signal: controller.signal });
@@ -498,7 +498,7 @@ describe('in tests of an application', () => {
     expect(billing.charged).toBe(1);
   });
 
-  it('the testing module elects for real, and can take the leadership away', async () => {
+  it('the testing module holds real elections, and can revoke leadership', async () => {
     const module = await Test.createTestingModule({
       imports: [DistributedLockTestingModule.forRoot()],
       providers: [Billing],
@@ -514,7 +514,7 @@ describe('in tests of an application', () => {
   });
 });
 
-it('an application that leads closes without its server, and leaves no campaign', async () => {
+it('an application that leads closes without listening, and leaves no campaign', async () => {
   @Injectable()
   class Silent {
     @RunAsLeader('a')

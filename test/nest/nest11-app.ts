@@ -1,4 +1,5 @@
-// What `npm run smoke:nest11` compiles against the packed package and Nest 11, as an ES module and as CommonJS, and runs.
+// `npm run smoke:nest11` compiles this file against the packed package and Nest 11, as an ES module and as CommonJS,
+// and runs it.
 import 'reflect-metadata';
 import { deepEqual, equal, match, rejects } from 'node:assert/strict';
 import type { AddressInfo, Server } from 'node:net';
@@ -192,7 +193,7 @@ const QUIET = { logger: false, abortOnError: false } as const;
 
 async function main(): Promise<number> {
   const app = await NestFactory.create(AppModule, QUIET);
-  // The same classes in a second application: nothing may be guessed.
+  // A second application with the same classes makes every instance ambiguous without injection.
   const other = await NestFactory.createApplicationContext(AppModule, QUIET);
   const options = { host: '127.0.0.1', port: 0 };
   const service = app.connectMicroservice({ transport: Transport.TCP, options }, { inheritAppConfig: true });
@@ -240,13 +241,13 @@ async function main(): Promise<number> {
         match(await response.text(), /"title":"Locked","status":423,"detail":".+","code":"LOCK_BUSY"/);
       }
     },
-    "a filter of the application's own": async () => {
+    "the application's own filter": async () => {
       const filtered = await NestFactory.create(WithFilter, QUIET);
       const blocking = await filtered.get(LockService).acquire('busy');
       await filtered.listen(0, '127.0.0.1');
       const url = await filtered.getUrl();
       equal((await fetch(`${url}/busy`)).status, 418);
-      // A guard throws the LockError itself, which is no HttpException.
+      // A guard throws the LockError itself, which isn't an HttpException.
       equal((await fetch(`${url}/guarded`)).status, 423);
       await blocking.release();
       await filtered.close();
@@ -292,7 +293,7 @@ async function main(): Promise<number> {
   return problems.length;
 }
 
-// Until the end is reached: a promise that never settles would end the process as if all were well.
+// Stays until main() ends: if a promise never settled, the process would otherwise exit with success.
 process.exitCode = 1;
 main().then(
   (failed) => (process.exitCode = failed === 0 ? 0 : 1),

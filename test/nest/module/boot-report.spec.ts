@@ -30,7 +30,7 @@ class CapturingLogger implements LoggerService {
   error = this.#note('error');
 }
 
-it('one line for each provider, and one table of what is locked', async () => {
+it('logs one line for each provider, and one table of locked methods', async () => {
   abstract class Base {
     @DistributedLock('base', { provider: 'sessions', wait: Infinity })
     async inherited() {}
@@ -97,7 +97,7 @@ it('one line for each provider, and one table of what is locked', async () => {
   ]);
 });
 
-it('warns of scheduled methods that would run once for each process, whatever the order of the decorators', async () => {
+it('warns of scheduled methods that would run once per process, whatever the order of the decorators', async () => {
   class NoMinHold extends CountingProvider {
     protected override readonly capabilities = { minHold: false };
   }
@@ -149,7 +149,7 @@ it('warns of scheduled methods that would run once for each process, whatever th
   ]);
 });
 
-it('warns of scheduled methods that keep their key locked when they are due again', async () => {
+it('warns of scheduled methods whose key is still locked when they are due again', async () => {
   const day = 86_400_000;
   @Injectable()
   class Jobs {
@@ -201,7 +201,7 @@ it('warns of scheduled methods that keep their key locked when they are due agai
   ]);
 });
 
-it('warns of text in a key that only lacks its #', async () => {
+it('warns of a key template that seems to lack a #', async () => {
   @Injectable()
   class Orders {
     @DistributedLock('order:{id}')
@@ -226,7 +226,7 @@ it('warns of text in a key that only lacks its #', async () => {
   ]);
 });
 
-it('warns if nothing handles SIGTERM, also of a context that could do so only after its boot', async () => {
+it('warns if nothing handles SIGTERM, also for an application context, which can enable it only after its boot', async () => {
   @Module({ imports: [DistributedLockModule.forRoot({ provider: new CountingProvider() })] })
   class Remote {}
   @Module({ imports: [DistributedLockModule.forRoot({ provider: new MemoryLockProvider() })] })
@@ -277,7 +277,7 @@ async function boot(payments: Payments, warnings: string[] = []) {
   return await NestFactory.createApplicationContext(App, { logger, abortOnError: false });
 }
 
-it('an instance that two live applications share is warned of, and belongs to the other one when the first has stopped', async () => {
+it('warns of an instance shared by two live applications, which belongs to the second once the first has stopped', async () => {
   const shared = new Payments();
   const warnings: string[] = [];
   const one = await boot(shared);
@@ -294,7 +294,7 @@ it('an instance that two live applications share is warned of, and belongs to th
   await later.close();
 });
 
-it('an application whose boot has failed does not count as live', async () => {
+it('does not count an application whose boot failed as live', async () => {
   @Module({
     imports: [DistributedLockModule.forRoot({ provider: new MemoryLockProvider() })],
     providers: [
@@ -340,8 +340,8 @@ async function run(...providers: (new (...args: never[]) => unknown)[]) {
 
 const remedy = 'Build it with lockKey, such as lockKey`order:${order.id}`, which rejects missing values.';
 
-describe('a key with the text of a missing value', () => {
-  it('is reported by each call of LockService that takes one, once for each first segment', async () => {
+describe('a key that contains the text of a missing value', () => {
+  it('is reported by every method of LockService, once for each first segment', async () => {
     const { locks, warnings } = await run();
     const order: Order = {};
     const calls = [
@@ -361,7 +361,7 @@ describe('a key with the text of a missing value', () => {
     );
   });
 
-  it('of a key function is reported with its method, once', async () => {
+  it('is reported once, with its method, if it comes from a key function', async () => {
     @Injectable()
     class Orders {
       @DistributedLock((order: Order) => `order:${order.id}`)
@@ -384,7 +384,7 @@ describe('a key with the text of a missing value', () => {
     ]);
   });
 
-  it('of a decorator is reported at boot', async () => {
+  it('is reported at boot if it is in a decorator', async () => {
     const region: string | undefined = process.env['NO_SUCH_REGION'];
     @Injectable()
     class Jobs {

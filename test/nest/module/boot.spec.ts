@@ -79,7 +79,7 @@ describe('mistakes in locked methods', () => {
   @Injectable({ scope: Scope.REQUEST })
   class MoreOrders extends Orders {}
 
-  it('fail the boot with one list of all of them, and nothing stays started', async () => {
+  it('fail the boot with one list, after which nothing stays started', async () => {
     const provider = new PlainProvider();
     const error = await failureOf(
       { providers: [Orders, MoreOrders] },
@@ -110,7 +110,7 @@ describe('mistakes in locked methods', () => {
     expect([provider.starts, provider.stops, liveServices.size]).toEqual([1, 1, 0]);
   });
 
-  it('fail the boot with a sentence each where the types did not look', async () => {
+  it('fail the boot with an error each if the types did not catch them', async () => {
     const Untyped = DistributedLock as (...args: unknown[]) => MethodDecorator;
     @Injectable()
     class Untidy {
@@ -153,7 +153,7 @@ describe('mistakes in locked methods', () => {
     ]);
   });
 
-  it('fail the boot where the provider keeps no key for so long', async () => {
+  it('fail the boot if the provider cannot keep a key that long', async () => {
     @Injectable()
     class Reports {
       @DistributedLock('a', { lease: '2m' })
@@ -170,7 +170,7 @@ describe('mistakes in locked methods', () => {
     ]);
   });
 
-  it('fail the call where the class was made by hand', async () => {
+  it('fail the call on an instance created outside Nest', async () => {
     await start({}, { context: { region: () => 'eu' } });
     await expect(new Orders().misspelt({ id: '1' })).rejects.toMatchObject({ name: 'LockKeyError' });
     await expect(new Orders().keyless()).rejects.toMatchObject({ name: 'LockKeyError' });
@@ -180,7 +180,7 @@ describe('mistakes in locked methods', () => {
 describe('mistakes in the module', () => {
   it.each<[string, object, RegExp]>([
     [
-      'both of one and several',
+      'both "provider" and "providers"',
       { provider: new MemoryLockProvider(), providers: {} },
       /both "provider" and "providers"/,
     ],
@@ -193,78 +193,94 @@ describe('mistakes in the module', () => {
     ['no provider', { providers: {} }, /no lock provider/],
     ['a bad namespace', { namespace: 'a b' }, /"namespace" is 'a b'/],
     ['a bad default', { defaults: { wait: 'soon' } }, /wait/],
-    ['a bad grace', { shutdownGrace: Number.NaN }, /shutdownGrace/],
+    ['a bad shutdownGrace', { shutdownGrace: Number.NaN }, /shutdownGrace/],
     ['an unknown option', { provder: 1 }, /^DistributedLockModule: there is no option "provder": write "provider"\.$/],
-    ['an option of another library', { retries: 1 }, /no option "retries": remove it\. The options are "provider", "/],
+    ["another library's option", { retries: 1 }, /no option "retries": remove it\. The options are "provider", "/],
     [
-      'an unknown default',
+      'an unknown option in "defaults"',
       { defaults: { minHold: '1m' } },
       /Option "defaults": there is no option "minHold": remove it\. The options are "wait", "lease", "maxHold", "reentrant", "onLost"/,
     ],
-    ['a default of another library', { defaults: { ttl: '10s' } }, /"ttl": write "lease"/],
+    ['another library\'s option in "defaults"', { defaults: { ttl: '10s' } }, /"ttl": write "lease"/],
     [
-      'a class in place of the provider',
+      'a class instead of a provider',
       { provider: MemoryLockProvider },
       /"provider" is the class MemoryLockProvider, but must be an instance: write new MemoryLockProvider/,
     ],
     [
-      'a class among the providers',
+      'a class in "providers"',
       { providers: { a: MemoryLockProvider } },
       /"providers\.a" is the class MemoryLockProvider/,
     ],
     [
-      'no provider at all',
+      'undefined instead of a provider',
       { providers: { a: undefined } },
       /"providers\.a" is undefined, but must be a lock provider: write new RedisLockProvider/,
     ],
     [
-      'two wrong providers, both of them',
+      'two wrong providers',
       { providers: { a: MemoryLockProvider, b: 'redis' } },
       /"providers\.a" is the class MemoryLockProvider.*\n.*"providers\.b" is .*, but must be a lock provider/,
     ],
-    ['a wrong default', { defaults: { lease: '5' } }, /Option "defaults\.lease" is '5', but must be a duration/],
-    ['another one', { defaults: { wait: -1 } }, /Option "defaults\.wait" is -1/],
-    ['a third one', { defaults: { onLost: 'trow' } }, /Option "defaults\.onLost" is 'trow'/],
-    ['a fourth one', { defaults: { reentrant: 'yes' } }, /Option "defaults\.reentrant" is 'yes'/],
-    ['null as provider', { provider: null }, /"provider" is null, but must be a lock provider: write new Redis/],
     [
-      'a list of providers',
+      'a wrong lease in "defaults"',
+      { defaults: { lease: '5' } },
+      /Option "defaults\.lease" is '5', but must be a duration/,
+    ],
+    ['a wrong wait in "defaults"', { defaults: { wait: -1 } }, /Option "defaults\.wait" is -1/],
+    ['a wrong onLost in "defaults"', { defaults: { onLost: 'trow' } }, /Option "defaults\.onLost" is 'trow'/],
+    ['a wrong reentrant in "defaults"', { defaults: { reentrant: 'yes' } }, /Option "defaults\.reentrant" is 'yes'/],
+    [
+      'null instead of a provider',
+      { provider: null },
+      /"provider" is null, but must be a lock provider: write new Redis/,
+    ],
+    [
+      'an array of providers',
       { providers: [new MemoryLockProvider()] },
       /"providers" is a list, but must be the lock providers by name/,
     ],
     [
-      'a server by its name',
+      'the name of a server as an option',
       { redis: { host: 'r' } },
       /no option "redis": write provider: new RedisLockProvider\(\{ url/,
     ],
-    ['an address', { url: 'redis://r' }, /no option "url": write provider: new RedisLockProvider\(\{ url/],
-    ['another address', { url: 'postgres://db' }, /"url": write provider: new SqlVersionLockProvider\(\{ url/],
-    ['another server', { provider: 'postgres' }, /"provider" is a text, .* write new SqlVersionLockProvider\(\{ url/],
+    ['a URL as an option', { url: 'redis://r' }, /no option "url": write provider: new RedisLockProvider\(\{ url/],
     [
-      'a client as provider',
+      'a Postgres URL as an option',
+      { url: 'postgres://db' },
+      /"url": write provider: new SqlVersionLockProvider\(\{ url/,
+    ],
+    [
+      'the name of another server instead of a provider',
+      { provider: 'postgres' },
+      /"provider" is a text, .* write new SqlVersionLockProvider\(\{ url/,
+    ],
+    [
+      'a client instead of a provider',
       { provider: { duplicate: () => undefined } },
       /"provider" is a client, but must be a lock provider: write new RedisLockProvider\(\{ client \}\)/,
     ],
     [
-      'a text as provider',
+      'the name of a server instead of a provider',
       { provider: 'redis' },
       /"provider" is a text, but must be a lock provider: write new RedisLockProvider\(\{ url/,
     ],
-  ])('%s: fails the boot', async (_, options, message) => {
+  ])('fail the boot: %s', async (_, options, message) => {
     const error = await failureOf({}, options);
     expect(error).toBeInstanceOf(LockConfigError);
     expect(error.message).toMatch(message);
     expect(liveServices.size).toBe(0);
   });
 
-  it('a factory without options fails the boot', async () => {
+  it('fail the boot: a factory that returns no options', async () => {
     const module = DistributedLockModule.forRootAsync({ useFactory: () => undefined as never });
     const error = await failureOf({ imports: [module] }, null);
     expect(error).toBeInstanceOf(LockConfigError);
     expect(error.message).toMatch(/must be an object: return one from the forRootAsync/);
   });
 
-  it('forRoot() refuses a lock provider in place of its options', () => {
+  it('make forRoot() throw: a lock provider instead of options', () => {
     expect(() => DistributedLockModule.forRoot(new MemoryLockProvider() as never)).toThrow(
       /options of DistributedLockModule cannot be a lock provider: pass \{ provider: new MemoryLockProvider/,
     );
@@ -273,11 +289,11 @@ describe('mistakes in the module', () => {
   it.each([
     [new Redis({ lazyConnect: true }), 'a client: pass { provider: new RedisLockProvider({ client }) }'],
     [new DataSource({ type: 'postgres' }), 'a client: pass { provider: new TypeOrmVersionLockProvider({ dataSource'],
-  ])('forRoot() refuses a client in place of its options: %#', (client, message) => {
+  ])('make forRoot() throw: a client instead of options (%#)', (client, message) => {
     expect(() => DistributedLockModule.forRoot(client as never)).toThrow(message);
   });
 
-  it('a factory that returns a lock provider fails the boot', async () => {
+  it('fail the boot: a factory that returns a lock provider', async () => {
     const module = DistributedLockModule.forRootAsync({ useFactory: () => new MemoryLockProvider() as never });
     const error = await failureOf({ imports: [module] }, null);
     expect(error).toBeInstanceOf(LockConfigError);
@@ -286,7 +302,7 @@ describe('mistakes in the module', () => {
     );
   });
 
-  it('a second forRoot() is refused, and both are stopped', async () => {
+  it('fail the boot: a second forRoot(), after which both are stopped', async () => {
     const [one, other] = [new CountingProvider(), new CountingProvider()];
     @Module({ imports: [DistributedLockModule.forRoot({ provider: other })] })
     class FeatureModule {}
@@ -298,14 +314,14 @@ describe('mistakes in the module', () => {
     expect([one.stops, other.stops, liveServices.size]).toEqual([1, 1, 0]);
   });
 
-  it('the same forRoot() may be imported from two places', async () => {
+  it('one forRoot() may be imported in two modules', async () => {
     const shared: DynamicModule = DistributedLockModule.forRoot();
     @Module({ imports: [shared] })
     class FeatureModule {}
     await expect(start({ imports: [FeatureModule, shared] }, null)).resolves.toBeDefined();
   });
 
-  it('one module definition serves any number of applications, one after the other and at the same time', async () => {
+  it('one module definition serves several applications, one after another and at the same time', async () => {
     const provider = new CountingProvider();
     const shared = DistributedLockModule.forRoot({ provider });
     for (let round = 0; round < 2; round += 1) {
@@ -318,7 +334,7 @@ describe('mistakes in the module', () => {
     expect([provider.starts, provider.stops]).toEqual([4, 4]);
   });
 
-  it('options that depend on a request are refused', async () => {
+  it('fail the boot: options that depend on a request', async () => {
     @Injectable()
     class Orders {
       @DistributedLock('a')
@@ -326,7 +342,7 @@ describe('mistakes in the module', () => {
     }
     const module = DistributedLockModule.forRootAsync({ inject: [REQUEST], useFactory: () => ({}) });
     const error = await failureOf({ imports: [module], providers: [Orders] }, null);
-    // Nest 12 is quicker to refuse our interceptor than our binder is to explain; on Nest 11 the binder speaks.
+    // Nest 12 refuses our interceptor before our binder can explain the mistake. On Nest 11, the binder throws.
     expect(error.message).toMatch(/LockRequestInterceptor.*depends on a request-scoped provider/);
   });
 });
@@ -339,19 +355,19 @@ describe('a backend that is down', () => {
     }
   }
 
-  it('fails the boot, and nothing stays started', async () => {
+  it('fails the boot, after which nothing stays started', async () => {
     const [up, down] = [new CountingProvider(), new DownProvider()];
     const error = await failureOf({}, { providers: { up, down }, default: 'up' });
     expect(error).toBeInstanceOf(LockUnavailableError);
     expect([up.stops, down.stops, liveServices.size]).toEqual([1, 1, 0]);
   });
 
-  it('does not with failFast: false', async () => {
+  it('does not fail the boot if failFast is false', async () => {
     await expect(start({}, { provider: new DownProvider(), failFast: false })).resolves.toBeDefined();
   });
 });
 
-it('a unit test without a lock service is told of the stub, and a class without the module of the module', async () => {
+it('the error for a missing LockService recommends the module, or the stub in a unit test', async () => {
   @Injectable()
   class Orders {
     @DistributedLock('a')
@@ -363,7 +379,7 @@ it('a unit test without a lock service is told of the stub, and a class without 
   );
 });
 
-it('usable wherever something is injected: in constructors, factories and onModuleInit', async () => {
+it('locks work during the boot, in factories whose results constructors need', async () => {
   const seen: string[] = [];
   @Injectable()
   class Early {
@@ -380,7 +396,7 @@ it('usable wherever something is injected: in constructors, factories and onModu
   expect(seen).toEqual(['boot']);
 });
 
-it('two providers that cannot be reached, or are refused, are both in the error', async () => {
+it('the error names each provider that cannot be reached or is refused', async () => {
   class Failing extends CountingProvider {
     constructor(private readonly error: () => Error) {
       super();

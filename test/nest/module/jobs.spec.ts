@@ -28,7 +28,7 @@ const YEARLY = '0 0 1 1 *';
 const UTC = { timeZone: 'UTC' };
 const newYear = (year = new Date().getUTCFullYear()) => Date.UTC(year, 0, 1);
 
-/** Locks and records that the applications of a test share, as on one server. */
+/** Locks and job records shared by a test's applications, as if on one server. */
 let store: MemoryStore;
 beforeEach(() => {
   store = new MemoryStore();
@@ -36,7 +36,7 @@ beforeEach(() => {
 
 const onStore = (): DistributedLockModuleOptions => ({ provider: new MemoryLockProvider({ store }) });
 
-/** An application of these providers with the real scheduler. */
+/** Starts an application with these providers and the real scheduler. */
 async function boot(providers: (new (admin: LockAdmin) => object)[], options: AppOptions = {}) {
   const locks = options.providers ? options : { ...onStore(), ...options };
   return await start({ imports: [ScheduleModule.forRoot()], providers }, locks);
@@ -48,13 +48,13 @@ async function jobsOf(admin: LockAdmin): Promise<ListedJob[]> {
   return jobs;
 }
 
-/** The tick of the run that is recorded now. */
+/** Returns the tick of the run in the job record. */
 async function tickOf(admin: LockAdmin): Promise<number> {
   const [job] = await jobsOf(admin);
   return job?.tick.getTime() ?? Number.NaN;
 }
 
-/** What an earlier run has left. */
+/** Stores a job record as if by an earlier run. */
 function recorded(record: Partial<JobRecord>): void {
   const text = recordText({
     ...{ tick: newYear() - 1, run: 'before', state: 'ended', startedAt: newYear() - 1, endedAt: newYear() - 1 },
@@ -72,7 +72,7 @@ class CapturingLogger implements LoggerService {
   error = (message: string) => void this.errors.push(message);
 }
 
-it('a method with @Cron and @RunOnce alone runs once for each tick, however many instances fire', async () => {
+it('a method with only @Cron and @RunOnce runs once for each tick, however many instances fire', async () => {
   const runs: number[] = [];
   @Injectable()
   class Jobs {
@@ -95,7 +95,7 @@ it('a method with @Cron and @RunOnce alone runs once for each tick, however many
   expect(new Set(skips)).toEqual(new Set(['done']));
 });
 
-it('a timer that fires late, because the loop was blocked for 1.7 s, names the tick that was due', async () => {
+it('a timer that fires late, because the event loop was blocked for 1.7 s, runs the tick that was due', async () => {
   const runs: { readonly tick: number; readonly at: number }[] = [];
   @Injectable()
   class Jobs {
@@ -116,18 +116,18 @@ it('a timer that fires late, because the loop was blocked for 1.7 s, names the t
   await until(() => runs.length >= before + 3);
   for (const { tick, at } of runs) {
     expect(tick % 1_000).toBe(0);
-    // Never the next one, which is not due yet: cron may fire a few ms early.
+    // Never the next tick, which isn't due yet. cron may fire a few ms early.
     expect(tick).toBeLessThanOrEqual(at + 50);
   }
   expect(new Set(runs.map(({ tick }) => tick)).size).toBe(runs.length);
 });
 
-/** It may have aborted before: `maxHold` counts from the grant. */
+/** The signal may already have aborted, because `maxHold` counts from the grant. */
 function aborted(signal: AbortSignal): Promise<unknown> {
   return signal.aborted ? Promise.resolve() : once(signal, 'abort');
 }
 
-describe('a call', () => {
+describe('a call of a job', () => {
   @Injectable()
   class Jobs {
     runs = 0;
@@ -142,7 +142,7 @@ describe('a call', () => {
     }
   }
 
-  it('belongs to the latest tick, whoever makes it', async () => {
+  it('belongs to the latest tick, whichever instance makes it', async () => {
     const [one, other] = [await boot([Jobs], { instance: 'one' }), await boot([Jobs], { instance: 'other' })];
     const skips: unknown[] = [];
     other.get(LockService).events.on('skipped', (event) => skips.push(event));
@@ -156,7 +156,7 @@ describe('a call', () => {
     ]);
   });
 
-  it('records its end before its lock is released, also that of a failure, and is not repeated', async () => {
+  it('records its end, even a failure, before its lock is released, and is not repeated', async () => {
     const app = await boot([Jobs]);
     const jobs = app.get(Jobs);
     let fail!: (error: Error) => void;
@@ -171,7 +171,7 @@ describe('a call', () => {
     expect(jobs.runs).toBe(1);
   });
 
-  it('has the lock of a decorated method: its signal, and maxHold', async () => {
+  it('holds a lock with a signal and maxHold, like that of a decorated method', async () => {
     @Injectable()
     class Long {
       @Cron(YEARLY)
@@ -186,7 +186,7 @@ describe('a call', () => {
     await expect(jobsOf(app.get(LockAdmin))).resolves.toMatchObject([{ state: 'ended' }]);
   });
 
-  it('takes the defaults of its class', async () => {
+  it('uses the defaults of its class', async () => {
     @Injectable()
     @LockDefaults({ provider: 'second', onLost: 'ignore', maxHold: 200, wait: '1h' })
     class Long {
@@ -203,7 +203,7 @@ describe('a call', () => {
     await expect(app.get(Long).report()).resolves.toBe('second');
   });
 
-  it('of a plain function that returns a promise is the same; one that returns a generator is refused', async () => {
+  it('works with a plain function that returns a promise, and refuses one that returns a generator', async () => {
     @Injectable()
     class Plain {
       @Cron(YEARLY)
@@ -229,7 +229,7 @@ describe('a call', () => {
     ['timeZone', { timeZone: 'Asia/Tokyo' }, 'Asia/Tokyo'],
     ['utcOffset', { utcOffset: -210 }, 'UTC-03:30'],
     ['neither', {}, Intl.DateTimeFormat().resolvedOptions().timeZone],
-  ])('has the ticks of its zone: %s', async (_, options, zone) => {
+  ])('uses the ticks of its time zone: %s', async (_, options, zone) => {
     @Injectable()
     class Zoned {
       @Cron('30 4 1 1 *', options)
@@ -244,7 +244,7 @@ describe('a call', () => {
     expect(job?.nextTick).toEqual(registered?.nextDate().toJSDate());
   });
 
-  it('has the ticks that the job has now, if its application has changed them', async () => {
+  it('uses the current ticks if its application has changed the schedule', async () => {
     @Injectable()
     class Changed {
       runs = 0;
@@ -265,7 +265,7 @@ describe('a call', () => {
     ]);
   });
 
-  it('of a method that is due at a date belongs to that date', async () => {
+  it('belongs to the date if the method is scheduled at a date', async () => {
     const date = new Date(Date.now() + 3_000);
     @Injectable()
     class Once {
@@ -284,7 +284,7 @@ describe('a call', () => {
     await expect(jobsOf(one.get(LockAdmin))).resolves.toMatchObject([{ tick: date, nextTick: null }]);
   });
 
-  it('takes its options from the configuration', async () => {
+  it('reads its options from the configuration', async () => {
     @Injectable()
     class Configured {
       runs = 0;
@@ -304,7 +304,7 @@ describe('a call', () => {
   });
 });
 
-it('a call from the run itself says that it would be skipped: an override that calls super', async () => {
+it('a call from the run itself is refused because it would be skipped, as in an override that calls super', async () => {
   class Base {
     @Cron(YEARLY, UTC)
     @RunOnce('report')
@@ -322,8 +322,8 @@ it('a call from the run itself says that it would be skipped: an override that c
   await expect(app.get(Jobs).run()).rejects.toThrow('Job "report" was called from its own run');
 });
 
-describe('with minHold', () => {
-  it('a job has no record, as before', async () => {
+describe('a job with minHold', () => {
+  it('has no record', async () => {
     @Injectable()
     class Jobs {
       runs = 0;
@@ -344,7 +344,7 @@ describe('with minHold', () => {
   });
 });
 
-describe('where the job is not scheduled', () => {
+describe('a job that the process does not schedule', () => {
   @Injectable()
   class Jobs {
     runs = 0;
@@ -360,7 +360,7 @@ describe('where the job is not scheduled', () => {
   it.each([
     ['cronJobs: false', { imports: [ScheduleModule.forRoot({ cronJobs: false })] }],
     ['there is no ScheduleModule', {}],
-  ])('because of %s, a call has no tick, and runNow() runs it', async (_, metadata) => {
+  ])('rejects calls because they have no tick, but runs on runNow(): %s', async (_, metadata) => {
     recorded({ state: 'running', endedAt: null });
     const app = await start({ ...metadata, providers: [Jobs] }, onStore());
     await expect(app.get(Jobs).report()).rejects.toThrow(LockConfigError);
@@ -370,7 +370,7 @@ describe('where the job is not scheduled', () => {
     expect(app.get(Jobs).runs).toBe(1);
   });
 
-  it('a call before the scheduler has started has no tick', async () => {
+  it('rejects calls before the scheduler has started, because they have no tick', async () => {
     let early: unknown;
     @Injectable()
     class Early {
@@ -386,7 +386,7 @@ describe('where the job is not scheduled', () => {
     expect(String(early)).toMatch(/has not started yet/);
   });
 
-  it('a disabled job can be called, and makes up for nothing', async () => {
+  it('can be called if it is disabled, and does not catch up', async () => {
     @Injectable()
     class Disabled {
       runs = 0;
@@ -405,7 +405,7 @@ describe('where the job is not scheduled', () => {
     expect(abandoned).toMatchObject([{ again: false }]);
   });
 
-  it('because its provider is request-scoped, a call belongs to the latest tick, and runNow() does not know it', async () => {
+  it('assigns calls to the latest tick if its provider is request-scoped, and runNow() does not find it', async () => {
     @Injectable({ scope: Scope.REQUEST })
     class Scoped {
       static runs = 0;
@@ -440,7 +440,7 @@ describe('runNow()', () => {
     }
   }
 
-  it('runs the job under its lock and for no tick, so that the tick is still due', async () => {
+  it('runs the job under its lock without a tick, so that the tick is still due', async () => {
     const app = await boot([Jobs]);
     const admin = app.get(LockAdmin);
     await expect(admin.runNow('report')).resolves.toBe(true);
@@ -453,7 +453,7 @@ describe('runNow()', () => {
     await expect(app.get(LockService).isLocked('report')).resolves.toBe(false);
   });
 
-  it('does not run it while it runs, and passes its errors', async () => {
+  it('does not run a job that is running, and passes on its errors', async () => {
     const [one, other] = [await boot([Jobs]), await boot([Jobs])];
     const gate = new Gate();
     const skips: unknown[] = [];
@@ -470,7 +470,7 @@ describe('runNow()', () => {
     await expect(other.get(LockService).isLocked('report')).resolves.toBe(false);
   });
 
-  it('wants a provider where two have a job of that key', async () => {
+  it('requires the provider if two providers have a job with that key', async () => {
     @Injectable()
     class Two {
       runs: string[] = [];
@@ -494,7 +494,7 @@ describe('runNow()', () => {
     await expect(admin.runNow('none', 'second')).rejects.toThrow(/The jobs are "report" \(provider "second"\)\.$/);
   });
 
-  it('says so if something around the method skips calls', async () => {
+  it('reports that a wrapper of the method skips calls', async () => {
     const skips = (_: object, __: string, descriptor: PropertyDescriptor) => {
       const original = descriptor.value as object;
       descriptor.value = () => Promise.resolve();
@@ -520,44 +520,41 @@ describe('missed and abandoned runs', () => {
   const WEEK = 7 * DAY;
   const WEEKLY = '0 0 * * 0';
   const schedule = `${WEEKLY} (UTC)`;
-  // 1970 began on a Thursday.
+  // January 1, 1970 was a Thursday.
   const latest = () => Math.floor((Date.now() - 3 * DAY) / WEEK) * WEEK + 3 * DAY;
-  /** The tick before the latest one was run. */
+  /** Records that the tick before the latest one ran. */
   const missed = () => {
     recorded({ tick: latest() - WEEK, startedAt: latest() - WEEK, endedAt: latest() - WEEK, schedule });
   };
 
-  it.each(['the locks first', 'the scheduler first'])(
-    'are made up for after all hooks of the boot: %s',
-    async (imports) => {
-      missed();
-      const order: string[] = [];
-      @Injectable()
-      class Jobs {
-        @Cron(WEEKLY, UTC)
-        @RunOnce('report', { catchUp: '20d' })
-        async report() {
-          order.push('run');
-        }
+  it.each(['locks first', 'scheduler first'])('are made up after all hooks of the boot: %s', async (imports) => {
+    missed();
+    const order: string[] = [];
+    @Injectable()
+    class Jobs {
+      @Cron(WEEKLY, UTC)
+      @RunOnce('report', { catchUp: '20d' })
+      async report() {
+        order.push('run');
       }
-      const locks = DistributedLockModule.forRoot(onStore());
-      const both = [locks, ScheduleModule.forRoot()];
-      if (imports === 'the scheduler first') both.reverse();
-      @Module({ imports: both, providers: [Jobs] })
-      class Root implements OnApplicationBootstrap {
-        async onApplicationBootstrap() {
-          await new Promise((resolve) => setTimeout(resolve, 50));
-          order.push('hook');
-        }
+    }
+    const locks = DistributedLockModule.forRoot(onStore());
+    const both = [locks, ScheduleModule.forRoot()];
+    if (imports === 'scheduler first') both.reverse();
+    @Module({ imports: both, providers: [Jobs] })
+    class Root implements OnApplicationBootstrap {
+      async onApplicationBootstrap() {
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        order.push('hook');
       }
-      const app = await NestFactory.createApplicationContext(Root, { logger: false, abortOnError: false });
-      await until(() => order.length === 2);
-      await close(app);
-      expect(order).toEqual(['hook', 'run']);
-    },
-  );
+    }
+    const app = await NestFactory.createApplicationContext(Root, { logger: false, abortOnError: false });
+    await until(() => order.length === 2);
+    await close(app);
+    expect(order).toEqual(['hook', 'run']);
+  });
 
-  it('run through the method of the instance, with all that other decorators put around it', async () => {
+  it("call the instance's method, including the wrappers of other decorators", async () => {
     missed();
     const seen: unknown[] = [];
     const around = (_: object, __: string, descriptor: PropertyDescriptor) => {
@@ -580,7 +577,7 @@ describe('missed and abandoned runs', () => {
         seen.push(['run', this.name, currentLock().key]);
       }
     }
-    // Of two modules that provide the class, each has an instance, and there is one job.
+    // Two modules provide the class, so it has two instances, but only one job.
     @Module({ providers: [Jobs] })
     class Other {}
     const app = await start({ imports: [ScheduleModule.forRoot(), Other], providers: [Jobs] }, onStore());
@@ -594,7 +591,7 @@ describe('missed and abandoned runs', () => {
     expect(job).toMatchObject({ state: 'ended', attempt: 1, tick: new Date(latest()) });
   });
 
-  it('of a run that has lost its process are begun again so often as afterCrash says', async () => {
+  it('restart after a crash as often as afterCrash allows', async () => {
     recorded({ tick: latest(), state: 'running', startedAt: latest(), endedAt: null, schedule });
     let runs = 0;
     @Injectable()
@@ -614,7 +611,7 @@ describe('missed and abandoned runs', () => {
   it.each<[string, JobState | 'none', Partial<JobRecord>]>([
     ['the first deployment', 'none', {}],
     ['a deployment that changes the schedule', 'ended', { tick: latest() - DAY, schedule: '30 * * * * (UTC)' }],
-  ])('are none after %s: the present tick is the baseline', async (_, state, record) => {
+  ])('do not exist after %s: the latest tick is the baseline', async (_, state, record) => {
     if (state !== 'none') recorded(record);
     let runs = 0;
     @Injectable()
@@ -633,7 +630,7 @@ describe('missed and abandoned runs', () => {
     expect(runs).toBe(0);
   });
 
-  it('are left to others when the application stops', async () => {
+  it('are left to other instances when the application stops', async () => {
     missed();
     let runs = 0;
     @Injectable()
@@ -650,12 +647,12 @@ describe('missed and abandoned runs', () => {
     const before = store.records.get('lock:report');
     await app.close();
     await new Promise((resolve) => setTimeout(resolve, 20));
-    // It was begun before the stop, and then the stop has waited for it, or not at all.
+    // Either it started before the shutdown, which then waited for it, or it didn't start at all.
     expect(store.records.get('lock:report')).toEqual(runs === 0 ? before : expect.stringContaining('"ended"'));
   });
 });
 
-it('two zones of one expression: one warning', async () => {
+it('warns once if instances use one cron expression in two time zones', async () => {
   const daily = (timeZone: string) => {
     @Injectable()
     class Jobs {
@@ -686,7 +683,7 @@ describe('the boot', () => {
     return problems;
   }
 
-  it('fails for methods that have no ticks, each with the remedy', async () => {
+  it('fails for methods without ticks, each with the remedy', async () => {
     const Untyped = RunOnce as (...args: unknown[]) => MethodDecorator;
     @Injectable()
     class Jobs {
@@ -757,7 +754,7 @@ describe('the boot', () => {
     ]);
   });
 
-  it('reports providers without records where jobs are scheduled, and only there', async () => {
+  it('reports providers without records only in applications that schedule jobs', async () => {
     @Injectable()
     class Jobs {
       @Cron(YEARLY)
@@ -801,7 +798,7 @@ describe('the boot', () => {
   it.each<[string, (registry: SchedulerRegistry, name: string) => unknown]>([
     ['CronJob.stop()', (registry, name) => registry.getCronJob(name).stop()],
     ['deleteCronJob()', (registry, name) => registry.deleteCronJob(name)],
-  ])('%s: the scheduler does not fire the job any more, with and without a name', async (_, stop) => {
+  ])('records that the scheduler no longer fires a job, named or not, after %s', async (_, stop) => {
     @Injectable()
     class Jobs {
       @Cron(YEARLY, { name: 'named' })
@@ -866,7 +863,7 @@ describe('the boot', () => {
     expect(Inherits).toBeDefined();
   });
 
-  it('takes a method that is inherited, overridden with a schedule of its own, or no more scheduled', async () => {
+  it('accepts methods that are inherited, overridden with another schedule, or overridden without one', async () => {
     const runs: string[] = [];
     class Base {
       @Cron(YEARLY)

@@ -12,7 +12,7 @@ import {
   RunOnce,
 } from '../../../lib/index.js';
 
-/** What the boot says of these classes: the mistakes that fail it, or else the warnings of the lock module. */
+/** Boots these classes and returns the mistakes that fail the boot, or else the warnings of the lock module. */
 async function said(imports: object[], ...providers: Type[]): Promise<string[]> {
   const lines: string[] = [];
   const none = () => undefined;
@@ -40,8 +40,8 @@ async function said(imports: object[], ...providers: Type[]): Promise<string[]> 
 
 const scheduled = [ScheduleModule.forRoot()];
 
-describe('two locks of one method', () => {
-  it('fail the boot where the lower one waits for the upper one', async () => {
+describe('two locks on one method', () => {
+  it('fail the boot if the lower one waits for the upper one', async () => {
     @Injectable()
     class Orders {
       @DistributedLock('order:#{id}')
@@ -64,7 +64,7 @@ describe('two locks of one method', () => {
     ]);
   });
 
-  it('boot where both can be had', async () => {
+  it('boot if both can be held', async () => {
     @Injectable()
     class Orders {
       @DistributedLock('a')
@@ -89,8 +89,8 @@ describe('two locks of one method', () => {
   });
 });
 
-describe('a lock of the key of a leader', () => {
-  it('fails the boot where it can never be had', async () => {
+describe("a lock on a leader's key", () => {
+  it('fails the boot if it can never be acquired', async () => {
     @Injectable()
     class Prices {
       @RunAsLeader('prices')
@@ -127,7 +127,7 @@ describe('a lock of the key of a leader', () => {
     ]);
   });
 
-  it('is warned of where it can be had in the term alone, and not where it is another lock', async () => {
+  it('logs a warning if it can be acquired only during the term, and none if it is a different lock', async () => {
     @Injectable()
     class Prices {
       @RunAsLeader('prices')
@@ -165,14 +165,14 @@ describe('a schedule without ScheduleModule', () => {
     async other() {}
   }
 
-  it('is warned of in one line', async () => {
+  it('logs one warning', async () => {
     expect(await said([], Jobs)).toEqual([
       'Nothing calls Jobs.nightly, Jobs.early on schedule, because the application does not import ScheduleModule: ' +
         'import ScheduleModule.forRoot() from @nestjs/schedule, with { cronJobs: false } in a process that must not schedule jobs.',
     ]);
   });
 
-  it('is meant in a process that schedules none', async () => {
+  it('logs no warning in a process that deliberately schedules no jobs', async () => {
     expect(await said([ScheduleModule.forRoot({ cronJobs: false })], Jobs)).toEqual([]);
     expect(await said(scheduled, Jobs)).toEqual([]);
   });

@@ -73,7 +73,7 @@ describe('the module', () => {
           useExisting: OptionsFactory,
         }),
     ],
-  ])('takes its options by %s, and its providers are there by name', async (_, module) => {
+  ])('takes its options from %s, and offers its providers by name', async (_, module) => {
     const app = await start({ imports: [module()], providers: [Orders] }, null);
     const orders = app.get(Orders);
     await expect(orders.pay()).resolves.toBe('second');
@@ -82,7 +82,7 @@ describe('the module', () => {
     await expect(orders.locks.withLock('a', ({ provider }) => provider)).resolves.toBe('first');
   });
 
-  it('is memory alone without options, with a warning that naming the provider silences', async () => {
+  it('locks in memory without options, with a warning that passing the provider silences', async () => {
     const warn = jest.spyOn(Logger.prototype, 'warn').mockImplementation(() => undefined);
     try {
       await start({ imports: [DistributedLockModule.forRoot()] }, null);
@@ -98,7 +98,7 @@ describe('the module', () => {
 });
 
 describe('LockService', () => {
-  it('acquires, tries, runs, knows the current lock and detaches from it', async () => {
+  it('acquires locks, runs work under them, returns the current lock and detaches from it', async () => {
     const locks = (await start({})).get(LockService);
     const lock = await locks.acquire('a');
     await expect(locks.tryAcquire('a')).resolves.toBeNull();
@@ -132,7 +132,7 @@ describe('LockService', () => {
     await expect(jobs.later).rejects.toThrow(/after its release/);
   });
 
-  it('via() knows the providers and nothing else, and lets a call say otherwise', async () => {
+  it('via() accepts only configured providers, and a call can override it', async () => {
     const locks = (await start({}, two())).get(LockService);
     expect(() => locks.via('third')).toThrow(/"third": this application has "first", "second"/);
     const second = locks.via('second');
@@ -143,7 +143,7 @@ describe('LockService', () => {
 });
 
 describe('LockAdmin', () => {
-  it('shows and frees', async () => {
+  it('lists held and waiting locks, and force-releases them', async () => {
     const app = await start({});
     const [locks, admin] = [app.get(LockService), app.get(LockAdmin)];
     await expect(admin.inspect('a')).resolves.toBeNull();
@@ -158,8 +158,8 @@ describe('LockAdmin', () => {
   });
 });
 
-describe('at the end', () => {
-  it('holders finish, with the locks that they still need, and nobody else gets any', async () => {
+describe('shutdown', () => {
+  it('lets holders finish with the locks they still need, and refuses new callers', async () => {
     const gate = new Gate();
     @Injectable()
     class Jobs {
@@ -184,7 +184,7 @@ describe('at the end', () => {
     await closing;
   });
 
-  it('what is left after the grace is lost and the provider is stopped', async () => {
+  it('revokes locks that outlast the grace period, and stops the provider', async () => {
     const provider = new CountingProvider();
     const app = await start({}, { provider, shutdownGrace: 5 });
     const lock = await app.get(LockService).acquire('a');
@@ -193,7 +193,7 @@ describe('at the end', () => {
     expect(provider.stops).toBe(1);
   });
 
-  it('locks work until the last shutdown hook', async () => {
+  it('lets locks work until the last shutdown hook', async () => {
     const seen: string[] = [];
     @Injectable()
     class Last implements OnApplicationShutdown {
@@ -206,7 +206,7 @@ describe('at the end', () => {
     expect(seen).toEqual(['last']);
   });
 
-  it('an application that was never started can be closed too', async () => {
+  it('works for an application that was never initialized', async () => {
     const provider = new CountingProvider();
     const testing = await Test.createTestingModule({
       imports: [DistributedLockModule.forRoot({ provider })],
@@ -240,7 +240,7 @@ it.each([LockService, LockAdmin])('%p in the providers of a module fails the boo
 const LIB = fileURLToPath(new URL('../../../lib/', import.meta.url));
 const FROM = /(?:\bfrom|\bimport)\s*\(?\s*'([^']+)'/g;
 
-/** The packages that a source file names, itself and through what it imports; those of types among them. */
+/** Returns the packages that a source file imports, directly or through other files, even if only for their types. */
 function packagesOf(file: string, seen = new Set<string>()): string[] {
   if (seen.has(file)) return [];
   seen.add(file);
@@ -252,17 +252,17 @@ function packagesOf(file: string, seen = new Set<string>()): string[] {
 
 const isOwn = (name: string) => /^(node:|@nestjs\/(common|core)(\/|$)|rxjs$|reflect-metadata$|ms$|acorn$)/.test(name);
 
-it('the root entry point names no optional package, whatever the transport', () => {
+it('the root entry point imports no optional package', () => {
   const packages = packagesOf(join(LIB, 'index.ts'));
   expect(packages).toContain('@nestjs/core');
   expect([...new Set(packages)].filter((name) => !isOwn(name))).toEqual([]);
 });
 
-it('and the check would see one', () => {
+it('the check detects an optional package', () => {
   expect(packagesOf(join(LIB, 'integrations/swagger/index.ts'))).toContain('@nestjs/swagger');
 });
 
-it('@OnEvent hears what happens to locks, where the relay is asked for', async () => {
+it('@OnEvent receives the events of locks if the relay is provided', async () => {
   @Injectable()
   class Listener {
     readonly heard: unknown[] = [];
@@ -287,7 +287,7 @@ it('@OnEvent hears what happens to locks, where the relay is asked for', async (
   expect(heard).toEqual(expect.arrayContaining([['acquired', 'stock:42'], 'stock:42', 'stock:42']));
 });
 
-it('any object that emits will do, and several', async () => {
+it('the relay accepts any object with emit(), and several of them', async () => {
   const seen: string[] = [];
   const target = (name: string) => ({ provide: name, useValue: { emit: (event: string) => seen.push(name + event) } });
   const app = await start({

@@ -40,13 +40,13 @@ class Orders {
   async log() {}
 }
 
-/** As decorators make one: it hides the source of the method. */
+/** Wraps the method, like many decorators, which hides its source. */
 const Wrapped: MethodDecorator = (_target, _name, descriptor) => {
   const original = descriptor.value as unknown as (...args: unknown[]) => unknown;
   descriptor.value = ((...args: unknown[]) => original(...args)) as never;
 };
 
-it('warns of each override that is not locked, once for all classes that inherit it', async () => {
+it('warns of each unlocked override, once for all classes that inherit it', async () => {
   @Injectable()
   class Careless extends Orders {
     override async pay(id: number) {
@@ -70,7 +70,7 @@ it('warns of each override that is not locked, once for all classes that inherit
   ]);
 });
 
-it('sees an override behind the wrapper of another decorator, in a class between, and in a property', async () => {
+it('finds an override behind a wrapper, in an intermediate class, and in a property', async () => {
   @Injectable()
   class Behind extends Orders {
     @Wrapped
@@ -96,7 +96,7 @@ it('sees an override behind the wrapper of another decorator, in a class between
   ]);
 });
 
-it('does not warn of an override that calls super, has a decorator, or is meant', async () => {
+it('does not warn of an override that calls super, has a decorator, or is marked with @Unlocked', async () => {
   const name = 'pay';
   @Injectable()
   class Calls extends Orders {
@@ -196,7 +196,7 @@ it('does not warn of an override that calls super, has a decorator, or is meant'
   expect(await warningsOf(...all, Meant, MeantProperty, PropertyCalls, StillLeads, Binds, Traced)).toEqual([]);
 });
 
-it('an override that is meant runs without the lock', async () => {
+it('an override with @Unlocked runs without the lock', async () => {
   @Injectable()
   class Meant extends Orders {
     @Unlocked()
@@ -209,7 +209,7 @@ it('an override that is meant runs without the lock', async () => {
   expect(steps).toContain('paid 7 under undefined');
 });
 
-it('@Unlocked beside a lock of the same method fails the boot, in either order', async () => {
+it('@Unlocked together with a lock on the same method fails the boot, in either order', async () => {
   @Injectable()
   class Both {
     @Unlocked()
@@ -274,7 +274,7 @@ it.each([
   ['esbuild for ES2016', () => byEsbuild('es2016', false)],
   ['esbuild for ES2022, minified', () => byEsbuild('es2022', true)],
   ['esbuild for ES2016, minified', () => byEsbuild('es2016', true)],
-])('tells a call of super from its absence as %s writes it', async (_compiler, compile) => {
+])('detects whether an override calls super in code compiled by %s', async (_compiler, compile) => {
   // eslint-disable-next-line @typescript-eslint/no-implied-eval -- the output of a compiler
   const make = new Function('DistributedLock', `${compile()}; return compiled();`) as (lock: unknown) => Type[];
   const types = make(DistributedLock);

@@ -117,7 +117,7 @@ export const APPLICATION = [
     to: 'error instanceof LockUnavailableError',
     breaks: 'a client gets 500 where too many callers wait',
     killedBy: 'test/nest/transports/http-errors.spec.ts',
-    test: 'Express /full answers 503 and Retry-After',
+    test: 'Express /full responds with 503 and Retry-After',
   },
   {
     id: 'password-in-query-shown',

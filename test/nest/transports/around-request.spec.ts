@@ -37,11 +37,11 @@ const held = ({ app }: HttpApp) =>
     .held()
     .map(({ key }) => key);
 
-/** A handler's lock around its whole request. */
+/** Locks a handler around its whole request. */
 const Around = (key: string, options: Omit<DistributedLockOptions, 'onBusy'> = {}) =>
   DistributedLock(key, { ...options, around: 'request' });
 
-/** As such decorators are mostly written: the metadata of the method is copied, its name is not. */
+/** A typical decorator: it copies the method's metadata, but not its name. */
 const Traced = ((_: object, __: string, descriptor: TypedPropertyDescriptor<(...args: never[]) => unknown>) => {
   const original = descriptor.value!;
   descriptor.value = function (this: unknown, ...args: never[]) {
@@ -52,7 +52,7 @@ const Traced = ((_: object, __: string, descriptor: TypedPropertyDescriptor<(...
   }
 }) as MethodDecorator;
 
-/** A request that a handler makes without a network, as batch endpoints do: it runs in the handler's async context. */
+/** Makes a request without a network, like a batch endpoint, so that it runs in the handler's async context. */
 async function requestWithin({ httpAdapter }: HttpAdapterHost, url: string): Promise<void> {
   const request = Object.assign(new IncomingMessage(new Socket()), { method: 'GET', url });
   const response = new ServerResponse(request);
@@ -63,7 +63,7 @@ async function requestWithin({ httpAdapter }: HttpAdapterHost, url: string): Pro
 }
 
 describe("around: 'request'", () => {
-  it('covers pipes, inner interceptors and the handler, and is over before a plain answer is sent', async () => {
+  it('covers pipes, inner interceptors and the handler, and is released before a plain response is sent', async () => {
     const seen: string[] = [];
     const note = (where: string) => seen.push(`${where} under ${currentLock().key}`);
     @Injectable()
@@ -96,7 +96,7 @@ describe("around: 'request'", () => {
     expect(held(app)).toEqual([]);
   });
 
-  it('covers one call: another one from the handler fails, and a request from there has its own lock', async () => {
+  it('covers one call: calling another handler fails, and a request made by the handler has its own lock', async () => {
     const seen: string[] = [];
     @Controller()
     class Items {
@@ -117,7 +117,7 @@ describe("around: 'request'", () => {
     expect(seen).toEqual(['item:1', 'item:3']);
   });
 
-  it('keeps two requests apart, and lets a service beneath re-enter', async () => {
+  it('runs requests one at a time, and lets a service of the handler re-enter the lock', async () => {
     const inside: string[] = [];
     @Injectable()
     class Stock {
@@ -143,7 +143,7 @@ describe("around: 'request'", () => {
     expect(inside).toEqual(['in', 'out', 'in', 'out', 'in', 'out']);
   });
 
-  it('takes the locks of its own application, where there are several', async () => {
+  it('uses the locks of its own application if there are several', async () => {
     @Controller()
     class Items {
       @Get()
@@ -157,7 +157,7 @@ describe("around: 'request'", () => {
     expect(await (await other.fetch('/')).text()).toBe('item');
   });
 
-  it('is taken once where the interceptor is registered twice', async () => {
+  it('acquires the lock once if the interceptor is registered twice', async () => {
     @Controller()
     @UseInterceptors(LockRequestInterceptor)
     class Items {
@@ -171,7 +171,7 @@ describe("around: 'request'", () => {
     expect(await (await fetch('/')).text()).toBe('found');
   });
 
-  it('answers 423 when busy, what onBusy says otherwise, and 500 when lost', async () => {
+  it('responds with 423 or what onBusy returns when busy, and with 500 when lost', async () => {
     @Controller()
     class Items {
       constructor(private readonly admin: LockAdmin) {}
@@ -220,7 +220,7 @@ describe("around: 'request'", () => {
     expect((await fetch('/lost')).status).toBe(500);
   });
 
-  // Only Nest 12 sends the stream in `{ data: stream }`.
+  // Only Nest 12 sends a stream that is wrapped in `{ data: stream }`.
   it.each(['/file', ...(isNest11 ? [] : ['/wrapped']), '/by-itself', '/traced'])(
     'covers a streamed response until its last byte (%s)',
     async (path) => {
@@ -259,7 +259,7 @@ describe("around: 'request'", () => {
       const app = await serve({ controllers: [Files] });
       const answered = app.fetch(path);
       await until(() => held(app).length === 1);
-      // The handler is over long before the first byte.
+      // The handler ends long before the first byte.
       for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
       expect(held(app)).toEqual(['file']);
       file.write('first ');
@@ -271,7 +271,7 @@ describe("around: 'request'", () => {
     },
   );
 
-  it('is over, and nothing else fails, when the response has an error that its handler listens to', async () => {
+  it('releases the lock after an error of the response that the handler listens to', async () => {
     const failed: unknown[] = [];
     @Controller()
     class Files {
@@ -292,7 +292,7 @@ describe("around: 'request'", () => {
     expect(failed).toHaveLength(1);
   });
 
-  it('is over with the answer where the handler only adds to a response of Nest', async () => {
+  it('releases the lock before the response if the handler uses @Res({ passthrough: true })', async () => {
     @Controller()
     class Items {
       @Get()
@@ -308,7 +308,7 @@ describe("around: 'request'", () => {
     expect(releases).toEqual(['item']);
   });
 
-  it('holds on until the handler is done where an interceptor gives up before it', async () => {
+  it('keeps the lock until the handler is done if an interceptor times out earlier', async () => {
     const gate = new Gate();
     @Injectable()
     class Impatient implements NestInterceptor {
@@ -332,7 +332,7 @@ describe("around: 'request'", () => {
     await until(() => held(app).length === 0);
   });
 
-  it('does not let a void answer be sent before the release', async () => {
+  it('releases the lock before an empty response is sent', async () => {
     @Controller()
     class Items {
       @Delete()
@@ -346,7 +346,7 @@ describe("around: 'request'", () => {
     expect(releases).toEqual(['item']);
   });
 
-  it('fails loudly where the interceptor did not run: nothing runs unlocked', async () => {
+  it('throws if the interceptor did not run, instead of running the handler unlocked', async () => {
     const ran: string[] = [];
     let late: Promise<unknown> | undefined;
     const requestOver = new Gate();
@@ -370,7 +370,7 @@ describe("around: 'request'", () => {
     expect(ran).toEqual(['1']);
   });
 
-  it('wraps what it sends in nothing of its own', async () => {
+  it('does not change the values that other interceptors see', async () => {
     @Injectable()
     class Wrap implements NestInterceptor {
       intercept(_: ExecutionContext, next: CallHandler) {
@@ -395,7 +395,7 @@ describe("around: 'request'", () => {
   });
 });
 
-describe.each<Platform>(['Express', 'Fastify'])("around: 'request' of a streamed response on %s", (platform) => {
+describe.each<Platform>(['Express', 'Fastify'])("around: 'request' with a streamed response on %s", (platform) => {
   it('covers a file until its last byte', async () => {
     const file = new PassThrough();
     @Controller()
@@ -415,7 +415,7 @@ describe.each<Platform>(['Express', 'Fastify'])("around: 'request' of a streamed
     await until(() => held(app).length === 0);
   });
 
-  it('is over when the client of a stream goes away', async () => {
+  it('releases the lock when the client of a stream disconnects', async () => {
     @Controller()
     class Files {
       @Get()
@@ -434,7 +434,7 @@ describe.each<Platform>(['Express', 'Fastify'])("around: 'request' of a streamed
     await until(() => held(app).length === 0);
   });
 
-  it('covers server-sent events until the client goes away', async () => {
+  it('covers server-sent events until the client disconnects', async () => {
     @Controller()
     class Events {
       @Sse('events')
@@ -464,7 +464,7 @@ describe.each<Platform>(['Express', 'Fastify'])('a client that does not read a s
     readers.clear();
   });
 
-  // More than the buffers of two sockets hold.
+  // More than two socket buffers hold.
   function* chunks() {
     for (let chunk = 0; chunk < 1_000; chunk++) yield Buffer.alloc(64 * 1024);
   }
@@ -494,14 +494,14 @@ describe.each<Platform>(['Express', 'Fastify'])('a client that does not read a s
   }
 
   function serveFiles(prepare?: (app: INestApplication) => unknown) {
-    // Each application has its own list, because one that stops may log a loss during the next test.
+    // Each application has its own list, because a stopping application may log a loss during the next test.
     const logged: string[] = [];
     warnings = logged;
     const logger = { log: () => undefined, error: () => undefined, warn: (text: string) => logged.push(text) };
     return serve({ controllers: [Files] }, { provider: new MemoryLockProvider(), logger }, prepare, platform);
   }
 
-  /** Connects a client that asks and never reads, and waits until its answer is under the lock, which may end by itself soon after. */
+  /** Connects a client that sends a request and never reads, and waits until the response acquires the lock. */
   async function ask(path: string, served: HttpApp): Promise<void> {
     let acquired = 0;
     served.app.get(LockService).events.on('acquired', () => (acquired += 1));
@@ -516,7 +516,7 @@ describe.each<Platform>(['Express', 'Fastify'])('a client that does not read a s
   /** Only Nest 12 sends what a generator yields. */
   const streaming = ['file', ...(isNest11 ? [] : ['generator'])];
 
-  it.each(streaming)('keeps the lock, of which the log warns once (%s)', async (path) => {
+  it.each(streaming)('keeps the lock, with one warning in the log (%s)', async (path) => {
     const served = await serveFiles();
     await ask(path, served);
     await until(() => warnings.length > 0);
@@ -529,7 +529,7 @@ describe.each<Platform>(['Express', 'Fastify'])('a client that does not read a s
     ]);
   });
 
-  it('loses it at its maxHold', async () => {
+  it('loses the lock at its maxHold', async () => {
     const served = await serveFiles();
     await ask('bounded', served);
     const next = await served.app.get(LockService).acquire('bounded', { wait: '1m' });
@@ -538,11 +538,11 @@ describe.each<Platform>(['Express', 'Fastify'])('a client that does not read a s
     await next.release();
   });
 
-  it.each(streaming)('loses its connection by the timeout of the server, and the lock with it (%s)', async (path) => {
+  it.each(streaming)("loses its connection at the server's timeout, and its lock with it (%s)", async (path) => {
     const connections = new Set<Socket>();
     const served = await serveFiles((app) => {
       const server = app.getHttpServer() as Server;
-      // A timeout that is over before a busy machine has read the request would end the connection without a lock.
+      // If the timeout expired before a busy machine read the request, the connection would end without a lock.
       server.setTimeout(3_600_000);
       server.on('connection', (connection) => connections.add(connection));
     });
@@ -552,7 +552,7 @@ describe.each<Platform>(['Express', 'Fastify'])('a client that does not read a s
     expect(warnings).toEqual([]);
   });
 
-  it('is no matter of an answer that is not streamed', async () => {
+  it('causes no warning for a response that is not streamed', async () => {
     const { fetch } = await serveFiles();
     expect(await (await fetch('/plain')).text()).toBe('plain');
     expect(warnings).toEqual([]);

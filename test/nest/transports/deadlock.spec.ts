@@ -15,7 +15,7 @@ beforeEach(() => {
   holding = 0;
 });
 
-/** Resolves when two hold their outer locks. */
+/** Resolves when two callers hold their outer locks. */
 async function bothHold(): Promise<void> {
   if ((holding += 1) === 2) gate.open();
   await gate.opened;
@@ -102,7 +102,7 @@ const served = (platform: Platform, options: AppOptions): Promise<HttpApp> =>
   serve({ controllers: [Handlers], providers: [Items, Books] }, options, undefined, platform);
 
 describe.each<Platform>(['Express', 'Fastify'])('requests that wait for each other, on %s', (platform) => {
-  it('one is answered as busy, and learns of no holder; the other one is done', async () => {
+  it('one succeeds, and the other gets a busy response that does not name the holder', async () => {
     const warnings: string[] = [];
     const none = () => undefined;
     const logger = { log: none, error: none, warn: (text: string) => warnings.push(text) };
@@ -123,7 +123,7 @@ describe.each<Platform>(['Express', 'Fastify'])('requests that wait for each oth
   });
 
   it.each(['/lend', '/lend-now'])(
-    'a call that waits for itself is a bug of the server, logged each time: %s',
+    'a call that waits for itself is a server error, logged each time: %s',
     async (path) => {
       const errors: string[] = [];
       const none = () => undefined;
@@ -139,13 +139,13 @@ describe.each<Platform>(['Express', 'Fastify'])('requests that wait for each oth
     },
   );
 
-  it('misuse is a bug of the server', async () => {
+  it('misuse is a server error', async () => {
     const { fetch } = await served(platform, {});
     expect((await fetch('/misuse')).status).toBe(500);
   });
 });
 
-it('onBusy answers a call that would wait in a cycle', async () => {
+it('onBusy handles a call that would wait in a cycle', async () => {
   const app = await start({ providers: [Items] });
   const items = app.get(Items);
   const answers = await Promise.all([items.crossByMethod('1', '2'), items.crossByMethod('2', '1')]);
@@ -154,7 +154,7 @@ it('onBusy answers a call that would wait in a cycle', async () => {
   expect(answers.toSorted()).toEqual([`LOCK_DEADLOCK item:${keys.join()}`, `took ${keys[0] === '1' ? '2' : '1'}`]);
 });
 
-it('an error of each kind is known by its class', () => {
+it('LockDeadlockError carries its cycle and is not a LockBusyError', () => {
   const cycle = [{ instance: 'a', method: null, holds: 'x', waitsFor: 'y', mode: 'exclusive' }] as const;
   const error = new LockDeadlockError('In a cycle.', { cycle, waited: 7 });
   expect(error).not.toBeInstanceOf(LockBusyError);

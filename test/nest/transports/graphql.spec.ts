@@ -134,7 +134,7 @@ class Feeds {
   async around(@Args('id', { type: () => Int }) id: number) {
     return this.feed(id);
   }
-  // The lock of a service's generator behind a stream, which is iterable and no iterator.
+  // The lock is on a generator behind a stream, which is iterable but not an iterator.
   @Subscription(() => String)
   readable(@Args('id', { type: () => Int }) id: number) {
     return Readable.from(this.filtered(id));
@@ -157,7 +157,7 @@ interface HttpRequest {
   readonly body: unknown;
 }
 
-/** Nest's driver, with Apollo's server mounted by hand: its own way takes one more package that is not installed. */
+/** Nest's driver with a manually mounted Apollo server. Its own integration needs a package that isn't installed. */
 class MountedApolloDriver extends ApolloDriver {
   protected override async registerExpress(options: ApolloDriverConfig) {
     const { schema, formatError, plugins } = options;
@@ -219,7 +219,7 @@ describe('a resolver of Apollo', () => {
     expect(await send('{ skipped }')).toEqual({ data: { skipped: null } });
   });
 
-  it('reports busy, unavailable, lost and outdated by extensions.code, and nothing of the server', async () => {
+  it('reports lock errors through extensions.code, without internals of the server', async () => {
     const send = await ask();
     const { data, errors } = await send('{ busy guarded deadlock unavailable lost outdated }');
     expect(Object.values(data ?? {})).toEqual([null, null, null, null, null, null]);
@@ -235,12 +235,12 @@ describe('a resolver of Apollo', () => {
       outdated: { extensions: { code: 'LOCK_VERSION_CONFLICT' } },
     });
     expect(JSON.stringify(errors)).not.toMatch(/10\.0\.0\.1|item/);
-    // The holder, which the error and its message name.
+    // The error and its message name the holder.
     expect(JSON.stringify(errors)).not.toContain(`:${process.pid}`);
     expect(JSON.stringify(errors)).not.toMatch(/heldBy|instance|has held|cycle|shop/);
   });
 
-  it('leaves other errors as they are, and refuses a stream whose end nobody would tell', async () => {
+  it('leaves other errors unchanged, and refuses a stream because its end would not be known', async () => {
     const send = await ask();
     expect((await send('{ own }')).errors).toMatchObject([{ message: 'own' }]);
     expect((await send('{ streamed }')).errors).toMatchObject([
@@ -251,7 +251,7 @@ describe('a resolver of Apollo', () => {
     ]);
   });
 
-  it("leaves lock errors to the user's own filters", async () => {
+  it("leaves lock errors to the application's own filters", async () => {
     const caught: unknown[] = [];
     @Catch(LockError)
     class Own implements ExceptionFilter {
@@ -272,11 +272,11 @@ describe('a resolver of Apollo', () => {
 
 interface Received {
   readonly values: unknown[];
-  /** What the client got instead of the end. */
+  /** The error that the client got instead of the end. */
   readonly error: { message: string; extensions?: Record<string, unknown> } | undefined;
 }
 
-/** An application whose subscriptions a client of graphql-ws reads to their end. */
+/** Serves subscriptions, and returns a function that reads one to its end through graphql-ws. */
 async function serveFeeds(options: DistributedLockModuleOptions = {}) {
   const graphql = GraphQLModule.forRoot<ApolloDriverConfig>({
     driver: MountedApolloDriver,
@@ -290,7 +290,7 @@ async function serveFeeds(options: DistributedLockModuleOptions = {}) {
     const values: unknown[] = [];
     try {
       for await (const { data, errors } of client.iterate({ query: `subscription { ${subscription} }` })) {
-        // What fails before there is anything to iterate.
+        // Errors before the first value.
         if (errors) throw errors;
         values.push(Object.values(data ?? {})[0]);
         await onValue();
@@ -305,17 +305,17 @@ async function serveFeeds(options: DistributedLockModuleOptions = {}) {
   return { app, read };
 }
 
-// What no client may read: keys, classes, providers, addresses.
+// What no client may see: keys, classes, providers, addresses.
 const INTERNAL = /feed:|Feeds|memory|10\.0\.0\.1/;
 
 describe('a subscription of Apollo', () => {
-  it('that is locked reaches its client of graphql-ws', async () => {
+  it('reaches its graphql-ws client under a lock', async () => {
     const { read } = await serveFeeds();
     gate.open();
     expect(await read('feed(id: 7)')).toEqual({ values: ['feed:7', 'again 7'], error: undefined });
   });
 
-  it.each(['feed', 'filtered', 'around', 'readable'])('reports by its code that a lock is busy (%s)', async (field) => {
+  it.each(['feed', 'filtered', 'around', 'readable'])('reports a busy lock by its code (%s)', async (field) => {
     const { app, read } = await serveFeeds();
     await app.get(LockService).acquire('feed:1');
     const { values, error } = await read(`${field}(id: 1)`);
@@ -329,7 +329,7 @@ describe('a subscription of Apollo', () => {
     expect(JSON.stringify(error)).not.toMatch(INTERNAL);
   });
 
-  it('reports what fails in its midst, and leaves other errors as they are', async () => {
+  it('reports a lock error in the middle, and leaves other errors unchanged', async () => {
     const { read } = await serveFeeds();
     const { values, error } = await read('unavailable');
     expect(values).toEqual(['first']);
@@ -353,7 +353,7 @@ describe('a subscription of Apollo', () => {
     expect(JSON.stringify(error)).not.toMatch(INTERNAL);
   });
 
-  it('keeps the lock errors themselves for callers inside the application, and with mapErrors: false for all', async () => {
+  it('gives the original lock errors to callers inside the application, and to all with mapErrors: false', async () => {
     const { app } = await serveFeeds();
     await app.get(LockService).acquire('feed:1');
     const failed = app.get(Feeds).filtered(1).next();
@@ -365,7 +365,7 @@ describe('a subscription of Apollo', () => {
   });
 });
 
-/** Makes the schema alone; the test executes it. */
+/** Only builds the schema, which the test executes. */
 class SchemaDriver extends AbstractGraphQLDriver {
   override async start() {}
   override async stop() {}
@@ -383,7 +383,7 @@ class Feed {
     yield { generated: `${currentLock().key} ${id}` };
     await aborted();
   }
-  // As an async generator that is compiled for ES2017.
+  // Like an async generator compiled for ES2017.
   @Subscription(() => String)
   @DistributedLock('device:#{id}')
   returned(@Args('id') id: string): AsyncGenerator<object> {
@@ -404,7 +404,7 @@ function aborted(): Promise<never> {
 }
 
 it.each(['generated', 'returned'])(
-  'a GraphQL subscription that ends frees the lock of its generator (%s)',
+  'a GraphQL subscription that ends releases the lock of its generator (%s)',
   async (name) => {
     const graphql = GraphQLModule.forRoot({ driver: SchemaDriver, autoSchemaFile: true });
     const { app } = await serve({ imports: [graphql], providers: [Feed] });

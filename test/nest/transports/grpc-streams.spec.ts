@@ -73,7 +73,7 @@ afterEach(() => {
   clients.clear();
 });
 
-/** A gRPC server beside an HTTP server, and a client of it. */
+/** Starts a gRPC server alongside an HTTP server, and a client. */
 async function connect(controller: Type, providers: Provider[] = []) {
   const url = `127.0.0.1:${await freePort()}`;
   const { app } = await serve({ controllers: [controller], providers }, {}, async (hybrid) => {
@@ -93,7 +93,7 @@ async function connect(controller: Type, providers: Provider[] = []) {
     locks: app.get(LockService),
     held: () => admin.held().map(({ key }) => key),
     waiting: () => admin.waiting().map(({ key }) => key),
-    /** After it, the server has what the client has sent before it on the same connection. */
+    /** Once it resolves, the server has received everything sent earlier on the same connection. */
     ping: () =>
       new Promise<void>((resolve, reject) => {
         client.ping({ text: '' }, (error) => {
@@ -104,7 +104,7 @@ async function connect(controller: Type, providers: Provider[] = []) {
   };
 }
 
-/** Sends the texts and ends; what the server answers to all of them. */
+/** Sends the texts, ends the stream, and returns the server's response. */
 function store(client: NotesClient, texts: readonly string[], method: 'store' | 'again' = 'store'): Promise<string> {
   return new Promise((resolve, reject) => {
     const call = client[method]((error, answer) => {
@@ -116,7 +116,7 @@ function store(client: NotesClient, texts: readonly string[], method: 'store' | 
   });
 }
 
-/** A two-way call; what has come of it so far. */
+/** Starts a bidirectional call, and collects what it receives. */
 function chat(client: NotesClient, method: 'chat' | 'talk' = 'chat') {
   const call = client[method]();
   const seen = { call, texts: [] as string[], end: undefined as unknown };
@@ -145,7 +145,7 @@ const answerEach = (notes: Observable<Text>) =>
 
 const onStream = () => GrpcStreamMethod('Notes');
 
-/** A controller of two streams under these decorators, of which the first is the nearest to the method. */
+/** Creates a controller with two streams under these decorators. The first one is nearest to the method. */
 function streaming(...decorators: readonly MethodDecorator[]): Type {
   @Controller()
   class Streaming extends Handlers {
@@ -163,7 +163,7 @@ function streaming(...decorators: readonly MethodDecorator[]): Type {
 
 const locked = (key: string, options: object = {}): MethodDecorator =>
   DistributedLock(key, { wait: '20s', ...options });
-/** Async methods, which take all messages before they answer. */
+/** The async method reads all messages before it responds. */
 @Controller()
 class Async extends Handlers {
   @GrpcStreamMethod('Notes')
@@ -177,7 +177,7 @@ class Async extends Handlers {
     return answerEach(notes);
   }
 }
-/** A service has the lock, and gets the stream with operators of the controller on it. */
+/** A service holds the lock, and gets the stream through the controller's operators. */
 @Injectable()
 class Storage {
   @DistributedLock('notes', { wait: '20s' })
@@ -210,17 +210,17 @@ describe.each([
   ["around: 'request'", streaming(locked('notes', { around: 'request' }), onStream())],
   ['above and below @GrpcStreamMethod', streaming(locked('inner'), onStream(), locked('notes'))],
   ['below @GrpcStreamMethod, on an async method', Async],
-  ['of a service that the handler calls', ByService],
+  ['on a service that the handler calls', ByService],
 ])('a lock %s', (_, controller) => {
   const all = TEXTS.map((text) => `${text} under notes`).join();
 
-  it('is free: a client stream arrives as a whole', async () => {
+  it('lets a client stream arrive completely if it is free', async () => {
     const { client, held } = await connect(controller, [Storage]);
     expect(await store(client, TEXTS)).toBe(all);
     await until(() => held().length === 0);
   });
 
-  it('is busy: a client stream that ends meanwhile arrives as a whole', async () => {
+  it('lets a client stream arrive completely even if it ends while the lock is busy', async () => {
     const { client, locks, ping, waiting } = await connect(controller, [Storage]);
     const lock = await locks.acquire('notes');
     const answer = store(client, TEXTS);
@@ -230,7 +230,7 @@ describe.each([
     expect(await answer).toBe(all);
   });
 
-  it('is busy: a two-way stream gets what was sent before the grant and after it, in order, under the lock', async () => {
+  it('passes messages of a bidirectional stream from before and after the grant, in order, under the lock', async () => {
     const { client, locks, ping, waiting, held } = await connect(controller, [Storage]);
     const lock = await locks.acquire('notes');
     const seen = chat(client);
@@ -250,7 +250,7 @@ describe.each([
     await until(() => held().length === 0);
   });
 
-  it('stops to wait when the client cancels', async () => {
+  it('stops waiting when the client cancels', async () => {
     const { client, locks, held, waiting } = await connect(controller, [Storage]);
     const lock = await locks.acquire('notes');
     const { call } = chat(client);
@@ -263,7 +263,7 @@ describe.each([
   });
 });
 
-it('fails the call when the lock stays busy, and an interceptor that tries again loses nothing', async () => {
+it('fails the call if the lock stays busy, and an interceptor that retries loses no messages', async () => {
   let tries = 0;
   class TryAgain implements NestInterceptor {
     intercept(_context: ExecutionContext, next: CallHandler) {
@@ -309,7 +309,7 @@ it('fails the call when the lock stays busy, and an interceptor that tries again
   await until(() => held().length === 0);
 });
 
-it('leaves every other Observable among the arguments alone until the method subscribes', async () => {
+it('does not subscribe to any other Observable argument before the method does', async () => {
   @Injectable()
   class Imports {
     @DistributedLock('import')
@@ -328,7 +328,7 @@ it('leaves every other Observable among the arguments alone until the method sub
   expect(await loaded).toBe('1 under import');
 });
 
-it('loses nothing of a @GrpcStreamCall, whose stream is paused until the method reads it, and answers by onBusy', async () => {
+it('loses no messages of a @GrpcStreamCall, which is paused until the method reads it, and rejects through onBusy', async () => {
   type Refusable = { emit(event: 'error', status: object): unknown };
   @Controller()
   class Calls extends Handlers {
@@ -340,7 +340,7 @@ it('loses nothing of a @GrpcStreamCall, whose stream is paused until the method 
       await once(call, 'end');
       call.end();
     }
-    // Nest lets the error of such a handler end the process, and answers nothing.
+    // Nest lets an error of such a handler end the process, and sends no response.
     @GrpcStreamCall('Notes')
     @DistributedLock('notes', {
       wait: 0,

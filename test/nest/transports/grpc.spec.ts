@@ -54,7 +54,7 @@ interface Client {
   close(): void;
 }
 
-/** What `Fail` throws, by the id of the order. */
+/** What `Fail` throws, by order id. */
 const FAILURES: Record<string, () => LockError> = {
   unavailable: () => new LockUnavailableError('No answer from 10.0.0.1.', { key: 'order:7' }),
   capacity: () => new LockCapacityError('1000 callers wait for order:7.', { key: 'order:7' }),
@@ -138,7 +138,7 @@ afterEach(() => {
   clients.clear();
 });
 
-/** An application with a gRPC server, and a client of it. `order:7` is held by somebody, if asked for. */
+/** Starts an application with a gRPC server, and a client. `isBusy` holds `order:7`. */
 async function connect(
   isBusy: boolean,
   { mapErrors, filter }: Pick<DistributedLockModuleOptions, 'mapErrors'> & { filter?: ExceptionFilter } = {},
@@ -165,7 +165,7 @@ async function connect(
 
 const ORDERS = ['1', '2', '3'];
 
-/** A call of each kind, and what its client gets: its values, or how it failed. */
+/** A call of each kind, which resolves to the values that the client gets. */
 const CALLS: Record<string, (client: Client, id: string) => Promise<string[]>> = {
   ...Object.fromEntries(
     (['ship', 'around', 'guarded', 'fail'] as const).map((method) => [
@@ -204,7 +204,7 @@ function all(stream: ClientReadableStream<Order>): Promise<string[]> {
   });
 }
 
-/** How a call failed: its status, its text, and our metadata. */
+/** Returns the status, text and metadata of a failed call. */
 async function failure(call: Promise<unknown>) {
   const error = await call.then(
     (value) => Promise.reject(new Error(`It gave ${JSON.stringify(value)}`)),
@@ -228,17 +228,17 @@ describe('a gRPC server', () => {
     ...{ chat: ORDERS, chatByCall: ORDERS },
   };
 
-  it.each(Object.keys(values))('works under a lock that is free (%s)', async (method) => {
+  it.each(Object.keys(values))('serves a call under a free lock (%s)', async (method) => {
     const { client } = await connect(false);
     expect(await CALLS[method]!(client, '7')).toEqual(values[method]);
   });
 
   it.each([...Object.keys(values), 'watch'])(
-    'answers busy with a status that a client may retry (%s)',
+    'reports a busy lock with a status that a client may retry (%s)',
     async (method) => {
       const { client } = await connect(true);
       expect(await failure(CALLS[method]!(client, '7'))).toEqual(BUSY);
-      // The server goes on.
+      // The server still works.
       expect(await CALLS['ship']!(client, '8')).toEqual(['8']);
     },
   );
@@ -249,7 +249,7 @@ describe('a gRPC server', () => {
     ['lost', 'ABORTED', { 'lock-code': 'LOCK_LOST', 'grpc-retry-pushback-ms': '-1' }],
     ['conflict', 'ABORTED', { 'lock-code': 'LOCK_VERSION_CONFLICT', 'grpc-retry-pushback-ms': '-1' }],
     ['misuse', 'INTERNAL', {}],
-  ])('tells %s apart as %s, and nothing of the server', async (id, expected, metadata) => {
+  ])('reports %s as %s, without internals of the server', async (id, expected, metadata) => {
     const { client } = await connect(false);
     const failed = await failure(CALLS['fail']!(client, id));
     expect(failed).toMatchObject({ status: expected, metadata });
@@ -257,7 +257,7 @@ describe('a gRPC server', () => {
     expect(failed.text).not.toMatch(/7|1000|10\.0\.0\.1|\{/);
   });
 
-  it('reports in the midst of a stream what fails there, and that its lock was lost', async () => {
+  it('reports an error and a lost lock in the middle of a stream', async () => {
     const { app, client } = await connect(false);
     expect(await failure(all(client.watch({ id: 'unavailable' })))).toMatchObject({ status: 'UNAVAILABLE' });
     const stream = client.watch({ id: '7' });
@@ -266,7 +266,7 @@ describe('a gRPC server', () => {
     await until(() => app.get(LockAdmin).held().length === 0);
   });
 
-  it('lets the retry policy of a client repeat what is busy, and never what was lost, whatever the policy names', async () => {
+  it("lets a client's retry policy repeat a busy call, but never a lost one, whatever codes the policy names", async () => {
     const retryPolicy = {
       maxAttempts: 5,
       initialBackoff: '0.01s',
@@ -292,7 +292,7 @@ describe('a gRPC server', () => {
     expect(await CALLS['ship']!(client, '7')).toEqual(['7']);
   });
 
-  it("leaves lock errors to the application's own filter, and all to Nest with mapErrors: false", async () => {
+  it("leaves lock errors to the application's own filter, and to Nest with mapErrors: false", async () => {
     @Catch(LockBusyError)
     class Own implements ExceptionFilter {
       catch() {

@@ -44,10 +44,10 @@ class Wrap implements NestInterceptor {
   }
 }
 
-describe.each(['above', 'below'])('the lock stands %s the other decorators of a handler', (place) => {
+describe.each(['above', 'below'])('a handler with its lock %s the other decorators', (place) => {
   const lock = (key: string, ...others: MethodDecorator[]): MethodDecorator => {
     const locking: MethodDecorator = DistributedLock(key);
-    // Decorators are applied from the last to the first.
+    // Decorators are applied from bottom to top.
     const all = place === 'above' ? [...others, locking] : [locking, ...others];
     return (target, name, descriptor) => {
       for (const decorate of all) decorate(target, name, descriptor);
@@ -77,7 +77,7 @@ describe.each(['above', 'below'])('the lock stands %s the other decorators of a 
     }
   }
 
-  it('and route, pipes, headers, status, interceptors, guards and Observables stay', async () => {
+  it('keeps its route, pipes, headers, status, interceptors, guards and Observables', async () => {
     const { fetch } = await serve({ controllers: [Items] });
     const found = await fetch('/items/42');
     expect(await found.json()).toEqual({ id: 42, key: 'item:42' });
@@ -105,7 +105,7 @@ it('composes through applyDecorators()', async () => {
   expect(await (await fetch('/items')).text()).toBe('locked');
 });
 
-it('locks handlers of request-scoped and of inherited controllers', async () => {
+it('locks handlers of request-scoped controllers and inherited handlers', async () => {
   abstract class Crud {
     @Get(':id')
     @DistributedLock('#{this.kind}:#{id}')
@@ -127,7 +127,7 @@ it('locks handlers of request-scoped and of inherited controllers', async () => 
   expect(await (await fetch('/dogs/2')).text()).toBe('dog:22');
 });
 
-it('locks a method of a guard class that only a controller names', async () => {
+it('locks a method of a guard class that only a controller refers to', async () => {
   const seen: string[] = [];
   @Injectable()
   class Quota implements CanActivate {
@@ -200,7 +200,7 @@ describe('#{request…}', () => {
 
   const metadata = { controllers: [Carts] };
 
-  it('is the request of the call, each its own', async () => {
+  it("is the call's own request", async () => {
     const { fetch } = await serve(metadata);
     const texts = await Promise.all(['1', '2', '3'].map(async (id) => (await post(`/carts/${id}`)).text()));
     expect(texts).toEqual(['cart:7:1', 'cart:7:2', 'cart:7:3']);
@@ -212,7 +212,7 @@ describe('#{request…}', () => {
     }
   });
 
-  it('also where Nest subscribes to an Observable later', async () => {
+  it('works if Nest subscribes to an Observable later', async () => {
     const { fetch } = await serve(metadata);
     const textOf = async (path: string) => (await fetch(path)).text();
     expect(await textOf('/observable/1')).toBe('observable:1');
@@ -220,7 +220,7 @@ describe('#{request…}', () => {
     expect(await textOf('/around/4')).toBe('around:4:7');
   });
 
-  it('is an error outside of a request and in that of another handler, since a queue may mix contexts up', async () => {
+  it("is an error outside a request and in another handler's request, because a queue may mix up contexts", async () => {
     const { app, fetch } = await serve(metadata);
     await expect(app.get(Carts).add()).rejects.toMatchObject({
       name: 'LockKeyError',
@@ -231,7 +231,7 @@ describe('#{request…}', () => {
   });
 });
 
-it('#{ctx…} asks the resolvers of the module', async () => {
+it("#{ctx…} calls the module's resolvers", async () => {
   let tenant: string | undefined = 'acme';
   @Injectable()
   class Reports {
@@ -246,7 +246,7 @@ it('#{ctx…} asks the resolvers of the module', async () => {
   await expect(app.get(Reports).build()).rejects.toThrow(/ctx\.tenant.*Reports\.build.*undefined/);
 });
 
-it('#{request.body…} is what the client sent, and an argument what the pipes made of it', async () => {
+it('#{request…} reads what the client sent, and a parameter what the pipes returned', async () => {
   @Controller()
   class Both {
     @Post(':id')
@@ -262,69 +262,72 @@ it('#{request.body…} is what the client sent, and an argument what the pipes m
 
 const waiting = ({ app }: HttpApp) => app.get(LockAdmin).waiting().length;
 
-/** Answers with an error while its handler waits. */
+/** Responds with an error while its handler waits. */
 const timeoutInterceptor: NestInterceptor = { intercept: (_, next) => next.handle().pipe(timeout(100)) };
 
-describe.each<Platform>(['Express', 'Fastify', 'Fastify over HTTP/2'])('on %s', (platform) => {
-  let runs = 0;
-  beforeEach(() => (runs = 0));
+describe.each<Platform>(['Express', 'Fastify', 'Fastify over HTTP/2'])(
+  'a handler that waits for its lock on %s',
+  (platform) => {
+    let runs = 0;
+    beforeEach(() => (runs = 0));
 
-  @Controller()
-  class Orders {
-    @Get('method')
-    @UseInterceptors(timeoutInterceptor)
-    @DistributedLock('order', { wait: '1m' })
-    async method() {
-      runs += 1;
+    @Controller()
+    class Orders {
+      @Get('method')
+      @UseInterceptors(timeoutInterceptor)
+      @DistributedLock('order', { wait: '1m' })
+      async method() {
+        runs += 1;
+      }
+
+      @Get('patient')
+      @DistributedLock('order', { wait: '1m' })
+      async patient() {
+        runs += 1;
+      }
+
+      @Get('request')
+      @DistributedLock('order', { wait: '1m', around: 'request' })
+      async request() {
+        runs += 1;
+      }
     }
 
-    @Get('patient')
-    @DistributedLock('order', { wait: '1m' })
-    async patient() {
-      runs += 1;
-    }
+    const answersEarly = async () =>
+      await serve(
+        { controllers: [Orders] },
+        {},
+        // Runs before the module's interceptors: it responds while `around: 'request'` waits.
+        (app) =>
+          app.use((request: { url: string }, response: { end(text: string): void }, next: () => void) => {
+            if (request.url === '/request?early') setTimeout(() => response.end('too late'), 100);
+            next();
+          }),
+        platform,
+      );
 
-    @Get('request')
-    @DistributedLock('order', { wait: '1m', around: 'request' })
-    async request() {
-      runs += 1;
-    }
-  }
+    it.each(['/method', '/request?early'])('%s: stops waiting when the response is sent', async (path) => {
+      const app = await answersEarly();
+      const lock = await app.app.get(LockService).acquire('order');
+      await app.fetch(path).then((response) => response.text());
+      await until(() => waiting(app) === 0);
+      await lock.release();
+      await app.app.get(LockService).withLock('order', () => undefined);
+      expect(runs).toBe(0);
+    });
 
-  const answersEarly = async () =>
-    await serve(
-      { controllers: [Orders] },
-      {},
-      // Before the interceptors of the module: it answers while `around: 'request'` waits.
-      (app) =>
-        app.use((request: { url: string }, response: { end(text: string): void }, next: () => void) => {
-          if (request.url === '/request?early') setTimeout(() => response.end('too late'), 100);
-          next();
-        }),
-      platform,
-    );
-
-  it.each(['/method', '/request?early'])('%s: a wait ends when the response has been sent', async (path) => {
-    const app = await answersEarly();
-    const lock = await app.app.get(LockService).acquire('order');
-    await app.fetch(path).then((response) => response.text());
-    await until(() => waiting(app) === 0);
-    await lock.release();
-    await app.app.get(LockService).withLock('order', () => undefined);
-    expect(runs).toBe(0);
-  });
-
-  it.each(['/patient', '/request'])('%s: a client that goes away changes nothing', async (path) => {
-    const app = await answersEarly();
-    const lock = await app.app.get(LockService).acquire('order');
-    const leaving = new AbortController();
-    const left = app.fetch(path, { signal: leaving.signal }).catch(() => undefined);
-    await until(() => waiting(app) === 1);
-    leaving.abort();
-    await left;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-    expect(waiting(app)).toBe(1);
-    await lock.release();
-    await until(() => runs === 1);
-  });
-});
+    it.each(['/patient', '/request'])('%s: keeps waiting when the client disconnects', async (path) => {
+      const app = await answersEarly();
+      const lock = await app.app.get(LockService).acquire('order');
+      const leaving = new AbortController();
+      const left = app.fetch(path, { signal: leaving.signal }).catch(() => undefined);
+      await until(() => waiting(app) === 1);
+      leaving.abort();
+      await left;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      expect(waiting(app)).toBe(1);
+      await lock.release();
+      await until(() => runs === 1);
+    });
+  },
+);

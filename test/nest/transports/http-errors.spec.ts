@@ -162,7 +162,7 @@ class Items {
   async twice() {}
 }
 
-/** Serves the controller above with `item` held by somebody. */
+/** Serves the controller above, with `item` held. */
 async function serveItems(
   options: AppOptions = {},
   prepare?: Parameters<typeof serve>[2],
@@ -191,7 +191,7 @@ async function serveItems(
 describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (platform) => {
   const serveHere: typeof serveItems = (options, prepare) => serveItems(options, prepare, { platform });
 
-  it.each(['/busy', '/twice', '/guarded'])('%s answers busy with 423 and Retry-After', async (path) => {
+  it.each(['/busy', '/twice', '/guarded'])('%s responds to a busy lock with 423 and Retry-After', async (path) => {
     const { fetch } = await serveHere();
     const response = await fetch(path);
     expect(response.status).toBe(423);
@@ -205,20 +205,23 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
       code: 'LOCK_BUSY',
     });
     expect(body).not.toMatch(/item/);
-    // The holder, which the error and its message name.
+    // The error and its message name the holder.
     expect(body).not.toContain(`:${process.pid}`);
     expect(body).not.toMatch(/instance|held/);
   });
 
-  it.each(['/broken', '/full'])('%s answers 503 and Retry-After, and says nothing of the backend', async (path) => {
-    const { fetch } = await serveHere();
-    const response = await fetch(path);
-    expect(response.status).toBe(503);
-    expect(response.headers.get('retry-after')).toBe('1');
-    expect(await response.text()).not.toMatch(/10\.0\.0\.1/);
-  });
+  it.each(['/broken', '/full'])(
+    '%s responds with 503 and Retry-After, without internals of the backend',
+    async (path) => {
+      const { fetch } = await serveHere();
+      const response = await fetch(path);
+      expect(response.status).toBe(503);
+      expect(response.headers.get('retry-after')).toBe('1');
+      expect(await response.text()).not.toMatch(/10\.0\.0\.1/);
+    },
+  );
 
-  it('answers a lost lock with 500, whatever the handler had done', async () => {
+  it('responds to a lost lock with 500, even if the handler succeeded', async () => {
     const { fetch } = await serveHere();
     const response = await fetch('/lost');
     expect(response.status).toBe(500);
@@ -226,7 +229,7 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     expect(await response.json()).toMatchObject({ code: 'LOCK_LOST' });
   });
 
-  it('logs each loss in one line, also one that the handler has thrown itself', async () => {
+  it('logs each loss in one line, even if the handler threw the error itself', async () => {
     const warnings: string[] = [];
     const none = () => undefined;
     const logger = { log: none, error: none, warn: (text: string) => warnings.push(text) };
@@ -239,7 +242,7 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     ]);
   });
 
-  it('answers a row that was written since with 409, and says nothing of the row', async () => {
+  it('responds to a version conflict with 409, without details of the row', async () => {
     const { fetch } = await serveHere();
     const response = await fetch('/outdated');
     expect(response.headers.get('retry-after')).toBeNull();
@@ -252,9 +255,9 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     });
   });
 
-  // Nest 11 sends no generator, but its JSON.
+  // Nest 11 serializes a generator to JSON instead of streaming it.
   it.each(['/file', ...(isNest11 ? [] : ['/generator'])])(
-    '%s, which is read after the filters have run, answers the same',
+    '%s gets the same response, although it is read after the filters ran',
     async (path) => {
       const { fetch } = await serveHere();
       const response = await fetch(path);
@@ -266,7 +269,7 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     },
   );
 
-  it('tells nothing of the lock in the error event of an event stream that has begun', async () => {
+  it('reveals nothing about the lock in the error event of a started event stream', async () => {
     const { app, fetch } = await serveHere();
     const response = await fetch('/events');
     await app.get(LockAdmin).forceRelease('events');
@@ -275,7 +278,7 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     expect(text).not.toMatch(/"events"|memory/);
   });
 
-  it('answers misuse as any bug of the server', async () => {
+  it('responds to misuse with 500 and no details', async () => {
     const { fetch } = await serveHere();
     const response = await fetch('/misused');
     expect(response.status).toBe(500);
@@ -284,7 +287,7 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     expect(await response.json()).toEqual(problem);
   });
 
-  it('leaves an HttpException of the handler or of a guard as it is, and nothing locked', async () => {
+  it('leaves an HttpException of the handler or of a guard unchanged, and nothing locked', async () => {
     const { app, fetch } = await serveHere();
     const response = await fetch('/conflict');
     expect([response.status, await response.json()]).toEqual([409, { own: 'body' }]);
@@ -297,7 +300,7 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     ).toEqual(['item']);
   });
 
-  it('takes another status for a busy lock', async () => {
+  it('uses the configured status for a busy lock', async () => {
     const { fetch } = await serveHere({ mapErrors: { http: { busy: 409 } } });
     const answers = await Promise.all(
       ['/busy', '/guarded', '/broken', '/lost', '/outdated'].map((path) => fetch(path)),
@@ -307,7 +310,7 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
     expect(await answers[0]!.json()).toMatchObject({ title: 'Conflict', status: 409 });
   });
 
-  it('answers for middleware too', async () => {
+  it('handles lock errors of middleware, too', async () => {
     @Injectable()
     class Throttle implements NestMiddleware {
       constructor(private readonly locks: LockService) {}
@@ -325,13 +328,13 @@ describe.each<Platform>(['Express', 'Fastify'])('lock errors over HTTP on %s', (
   });
 });
 
-it('leaves the errors of a file to its own handler', async () => {
+it('leaves the errors of a file to its own error handler', async () => {
   const { fetch } = await serveItems();
   const response = await fetch('/file/own');
   expect([response.status, await response.text()]).toEqual([418, 'LockBusyError']);
 });
 
-it('answers for an error of another copy of the package, which a handler or its guard throws', async () => {
+it('handles an error from another copy of the package, thrown by a handler or a guard', async () => {
   let otherCopy = { LockBusyError };
   await jest.isolateModulesAsync(async () => {
     otherCopy = await import('../../../lib/api/errors.js');
@@ -370,7 +373,7 @@ it('answers for an error of another copy of the package, which a handler or its 
   }
 });
 
-it('works in a testing module, whose server is made after its providers', async () => {
+it('works in a testing module, whose server is created after its providers', async () => {
   const testing = await Test.createTestingModule({
     imports: [
       DistributedLockModule.forRoot({
@@ -394,7 +397,7 @@ it('works in a testing module, whose server is made after its providers', async 
   }
 });
 
-describe("a user's own filters", () => {
+describe("an application's own filters", () => {
   @Catch()
   class CatchAll implements ExceptionFilter {
     readonly caught: unknown[] = [];
@@ -432,7 +435,7 @@ describe("a user's own filters", () => {
     expect(caught.cause).toMatchObject({ key: 'item', provider: 'memory' });
   });
 
-  it.each(['/busy', '/guarded'])('have lock errors to themselves with mapErrors: false (%s)', async (path) => {
+  it.each(['/busy', '/guarded'])('get the original lock errors with mapErrors: false (%s)', async (path) => {
     const { fetch } = await serveItems({ mapErrors: false }, (app) => app.useGlobalFilters(new CatchLocks()));
     const response = await fetch(path);
     expect([response.status, await response.json()]).toEqual([418, { key: 'item' }]);
@@ -441,9 +444,9 @@ describe("a user's own filters", () => {
 
   it.each([
     ['/busy', 423, { status: 423, cause: { code: 'LOCK_BUSY' } }],
-    // Thrown before the interceptor has made an HttpException of it.
+    // Thrown before the interceptor could convert it to an HttpException.
     ['/guarded', 599, { code: 'LOCK_BUSY', key: 'item' }],
-  ])('go first also as APP_FILTER of the root module (%s)', async (path, status, caught) => {
+  ])('take precedence even as APP_FILTER of the root module (%s)', async (path, status, caught) => {
     const filter = new CatchAll();
     const { fetch } = await serveItems({}, undefined, { filters: [filter] });
     const response = await fetch(path);
@@ -455,7 +458,7 @@ describe("a user's own filters", () => {
   it.each([
     ['/busy', 423],
     ['/guarded', 599],
-  ])('go first also when each request has one of its own (%s)', async (path, status) => {
+  ])('take precedence even if they are request-scoped (%s)', async (path, status) => {
     @Catch()
     @Injectable({ scope: Scope.REQUEST })
     class PerRequest extends CatchAll {}
@@ -464,14 +467,14 @@ describe("a user's own filters", () => {
     expect([response.status, await response.json()]).toEqual([status, { mine: true }]);
   });
 
-  it('get the lock error itself where they catch nothing else, from guards and middleware', async () => {
+  it('get the original lock error from a guard if they catch LockError', async () => {
     const { fetch } = await serveItems({}, undefined, { filters: [new CatchConflicts(), new CatchLocks()] });
     const response = await fetch('/guarded');
     expect([response.status, await response.json()]).toEqual([418, { key: 'item' }]);
     expect((await fetch('/busy')).status).toBe(423);
   });
 
-  it('may be none with mapErrors: false: then Nest answers 500', async () => {
+  it('are not required with mapErrors: false: Nest responds with 500', async () => {
     const { fetch } = await serveItems({ mapErrors: false });
     expect((await fetch('/busy')).status).toBe(500);
     expect((await fetch('/guarded')).status).toBe(500);

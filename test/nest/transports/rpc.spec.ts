@@ -128,7 +128,7 @@ interface Settings extends Pick<DistributedLockModuleOptions, 'mapErrors'> {
   providers?: Provider[];
 }
 
-/** An application with a microservice over TCP beside its HTTP server; `item` is held by somebody. */
+/** Starts an application with a TCP microservice alongside its HTTP server, and holds `item`. */
 async function connect(
   controller: Type,
   { inheritAppConfig = true, filters = [], providers = [], mapErrors }: Settings = {},
@@ -165,26 +165,26 @@ const BUSY = {
 
 describe.each([
   ['with inheritAppConfig', Inheriting, true],
-  ['without it, where the controller names interceptor and filter', Explicit, false],
+  ['without it, whose controller declares the interceptor and the filter', Explicit, false],
 ])('a hybrid application %s', (_, controller, inheritAppConfig) => {
-  it('reads the payload in keys, raw and as the pipes made it', async () => {
+  it('reads the payload in keys, raw and as the pipes return it', async () => {
     const { send } = await connect(controller, { inheritAppConfig });
     expect(await send('key', { id: 7 })).toBe('item:7:7 7');
     expect(await send('around', { id: '7' })).toBe('around:7 7');
   });
 
-  it.each(['busy', 'guarded'])('tells the client that a lock is busy (%s)', async (pattern) => {
+  it.each(['busy', 'guarded'])('reports a busy lock to the client (%s)', async (pattern) => {
     const { send } = await connect(controller, { inheritAppConfig });
     await expect(send(pattern)).rejects.toEqual(BUSY);
   });
 
-  it('tells the client of a deadlock that a lock is busy, and of no holder; misuse is a bug', async () => {
+  it('reports a deadlock as a busy lock without its holder, and misuse as a server error', async () => {
     const { send } = await connect(controller, { inheritAppConfig });
     await expect(send('deadlock')).rejects.toEqual({ ...BUSY, code: 'LOCK_DEADLOCK' });
     await expect(send('own deadlock')).rejects.toEqual({ status: 'error', message: 'Internal server error' });
   });
 
-  it('tells unavailable, lost and outdated apart, and nothing of the server', async () => {
+  it('distinguishes unavailable, lost and outdated, without internals of the server', async () => {
     const { send } = await connect(controller, { inheritAppConfig });
     await expect(send('unavailable')).rejects.toEqual({
       status: 'error',
@@ -207,9 +207,9 @@ describe.each([
     await expect(send('own')).rejects.toEqual(anyBug);
   });
 
-  it('answers a skipped handler, and holds the lock of a stream to its end', async () => {
+  it('completes a skipped call, and holds the lock of a stream until its end', async () => {
     const { app, client } = await connect(controller, { inheritAppConfig });
-    // As with every handler that returns nothing.
+    // Like every handler that returns nothing.
     const skipped = firstValueFrom(client.send<unknown>('skipped', {}), { defaultValue: 'nothing' });
     expect(await skipped).toBe('nothing');
     const values = firstValueFrom(client.send<string>('stream', {}).pipe(toArray()));
@@ -225,14 +225,14 @@ describe.each([
   });
 });
 
-it("a hybrid application without inheritAppConfig runs no handler of around: 'request' unlocked", async () => {
+it("a hybrid application without inheritAppConfig does not run a handler with around: 'request' unlocked", async () => {
   const { send } = await connect(Inheriting, { inheritAppConfig: false });
   const anyBug = { status: 'error', message: 'Internal server error' };
   await expect(send('around', { id: '7' })).rejects.toEqual(anyBug);
   await expect(send('busy')).rejects.toEqual(anyBug);
 });
 
-describe("a user's own filter", () => {
+describe("an application's own filter", () => {
   @Catch()
   class CatchAll implements ExceptionFilter {
     readonly caught: unknown[] = [];
@@ -242,14 +242,14 @@ describe("a user's own filter", () => {
     }
   }
 
-  it.each(['busy', 'guarded'])('goes first and sees the lock error (%s)', async (pattern) => {
+  it.each(['busy', 'guarded'])('takes precedence and gets the lock error (%s)', async (pattern) => {
     const filter = new CatchAll();
     const { send } = await connect(Inheriting, { filters: [filter] });
     await expect(send(pattern)).rejects.toEqual({ mine: 'rpc' });
     expect(filter.caught).toEqual([expect.any(LockBusyError)]);
   });
 
-  it('has lock errors to itself with mapErrors: false', async () => {
+  it('gets all lock errors with mapErrors: false', async () => {
     const filter = new CatchAll();
     const { send } = await connect(Inheriting, { filters: [filter], mapErrors: false });
     await expect(send('busy')).rejects.toEqual({ mine: 'rpc' });
@@ -258,7 +258,7 @@ describe("a user's own filter", () => {
   });
 });
 
-it('gives a handler of two transports the request of the one that called', async () => {
+it('gives a handler of two transports the request of the calling transport', async () => {
   @Controller()
   class Both {
     @Get('carts/:id')

@@ -79,7 +79,7 @@ const LockedGateway = applyDecorators(
   ...(isNest11 ? [UseInterceptors(LockRequestInterceptor)] : []),
 );
 
-/** A connected client of either platform. */
+/** A connected client of either library. */
 interface Client {
   /** Sends a message and waits for the next event. */
   ask(event: string, data?: unknown): Promise<[event: string, data: unknown]>;
@@ -148,7 +148,7 @@ describe.each([
     return { client, held };
   }
 
-  it('reads the message in keys, raw and as the pipes made it', async () => {
+  it('reads the message in keys, raw and as the pipes return it', async () => {
     @LockedGateway
     class Gateway extends Handlers {}
     const { client } = await connect(Gateway);
@@ -156,7 +156,7 @@ describe.each([
     expect(await client.ask('around', { id: '7' })).toEqual(['done', 'around:7 7']);
   });
 
-  it('tells the client that a lock is busy, and nothing of misuse', async () => {
+  it('reports a busy lock to the client, but no details of misuse', async () => {
     @LockedGateway
     class Gateway extends Handlers {}
     const { client } = await connect(Gateway);
@@ -164,11 +164,11 @@ describe.each([
     expect(await client.ask('misused')).toEqual(['exception', { status: 'error', message: 'Internal server error' }]);
   });
 
-  it('answers for guards with LockErrorFilter, as Nest has no global filters here', async () => {
+  it('handles errors of guards with LockErrorFilter, because Nest has no global filters for gateways', async () => {
     @LockedGateway
     @UseFilters(LockErrorFilter)
     class Gateway extends Handlers {}
-    // Made for HTTP: Nest does not ask it here, and neither does ours.
+    // An HTTP filter: neither Nest nor our filter calls it here.
     @Catch()
     class ForHttp implements ExceptionFilter {
       catch(_: unknown, host: ArgumentsHost) {
@@ -210,9 +210,9 @@ describe.each([
     expect(await notMine.client.ask('busy')).toEqual(['exception', BUSY]);
   });
 
-  // Its `emit()` tells its own process.
-  const reason = isNest11 && Adapter === WsAdapter ? 'a client of ws hears nothing of it from Nest 11' : undefined;
-  itUnless(reason)('leaves all to Nest with mapErrors: false', async () => {
+  // The `emit()` of ws only notifies its own process.
+  const reason = isNest11 && Adapter === WsAdapter ? 'Nest 11 sends the error to no ws client' : undefined;
+  itUnless(reason)('leaves lock errors to Nest with mapErrors: false', async () => {
     @LockedGateway
     class Gateway extends Handlers {}
     const { client } = await connect(Gateway, false);
@@ -220,7 +220,7 @@ describe.each([
     expect([event, data]).toEqual(['exception', expect.objectContaining({ message: 'Internal server error' })]);
   });
 
-  it('holds the lock of a stream until the client goes away', async () => {
+  it('holds the lock of a stream until the client disconnects', async () => {
     @LockedGateway
     class Gateway extends Handlers {}
     const { client, held } = await connect(Gateway);
@@ -231,7 +231,7 @@ describe.each([
   });
 });
 
-it('never invokes the acknowledgement of a busy call', async () => {
+it('never acknowledges a busy call', async () => {
   @LockedGateway
   class Gateway extends Handlers {}
   const { app } = await serve({ providers: [Gateway] }, {}, (it) => it.useWebSocketAdapter(new IoAdapter(it)));
@@ -242,7 +242,7 @@ it('never invokes the acknowledgement of a busy call', async () => {
   const failed = new Promise((resolve) => socket.once('exception', resolve));
   socket.emit('busy', {}, (answer: unknown) => answers.push(answer));
   expect(await failed).toEqual(BUSY);
-  // An acknowledgement of the busy call would come before this one.
+  // An acknowledgement of the busy call would arrive before this one.
   await new Promise((resolve) => socket.emit('acknowledged', {}, resolve));
   expect(answers).toEqual([]);
 });

@@ -8,33 +8,33 @@ import { TestFleet } from './fleet-rig.js';
 const TWO = { providers: ['a', 'b'], casStore: 'record' };
 const old = (options: object) => ({ ...TWO, ...options }) as FailoverLockProviderOptions;
 
-describe('what a FailoverLockProvider is made of', () => {
+describe('the options of a FailoverLockProvider', () => {
   it.each<[string, FailoverLockProviderOptions]>([
     ['"providers" is a, but must name at least two', { ...TWO, providers: ['a'] }],
     ['"providers" is a, a, but must name at least two', { ...TWO, providers: ['a', 'a'] }],
     ['must be the name of the lock provider', { providers: ['a', 'b'] } as never],
     ['must be the name of the lock provider', { ...TWO, casStore: {} as never }],
     ['FailoverLockProvider: "window" is', { ...TWO, window: 999 }],
-    // With the jitter and the margin of the clocks, timers would run for longer than the 24.8 days of Node's.
+    // With jitter and clock margins, timers would exceed Node's limit of 24.8 days.
     [`"window" is '24.8d', but must be a duration of 1000 ms to 1 day`, { ...TWO, window: '24.8d' }],
     ['must be a list of lock provider names', { casStore: 'record' } as FailoverLockProviderOptions],
     ['must be a list of lock provider names', { ...TWO, providers: 'ab' as never }],
     ['must be a list of lock provider names', { ...TWO, providers: ['a', undefined as never] }],
     ['there is no option "provider": write "providers"', old({ provider: ['a', 'b'] })],
     ['there is no option "mode": remove it', old({ mode: 'available' })],
-  ])('is refused: %s', (message, options) => {
+  ])('are rejected: %s', (message, options) => {
     expect(() => new FailoverLockProvider(options)).toThrow(LockConfigError);
     expect(() => new FailoverLockProvider(options)).toThrow(message);
   });
 
-  it('is refused with a record on a provider that may lose it', () => {
+  it('are rejected if the record is on a provider that may lose it', () => {
     expect(() => new TestFleet().add({ casStore: 'a' })).toThrow(LockConfigError);
     expect(() => new TestFleet().add({ casStore: 'a' })).toThrow(
       'FailoverLockProvider cannot use lock provider "a" as "casStore", because it can lose acknowledged writes',
     );
   });
 
-  it('is refused with a window for which a provider cannot keep its lease', () => {
+  it('are rejected if a provider cannot keep a lease as long as the window requires', () => {
     const made = (maxLease: number, window: string) => () =>
       new TestFleet().add(
         { providers: ['brief', 'b'], window },
@@ -49,7 +49,7 @@ describe('what a FailoverLockProvider is made of', () => {
     expect(made(12_000, '6s')).not.toThrow();
   });
 
-  it('is refused on another one, whose tokens have no room for a second epoch', () => {
+  it('are rejected for a nested failover, whose tokens have no room for a second epoch', () => {
     const nested = (others: Readonly<Record<string, LockProvider>> = {}) => {
       const fleet = new TestFleet();
       const below = new FailoverLockProvider({ ...TWO, providers: ['a', ...Object.keys(others), 'b'] });
@@ -59,11 +59,11 @@ describe('what a FailoverLockProvider is made of', () => {
     expect(nested()).toThrow(
       'FailoverLockProvider of below, c cannot use lock provider "below", because fencing tokens',
     );
-    // Where it gives no tokens, none has to fit.
+    // Without fencing tokens, there is nothing to fit.
     expect(nested({ bare: new ScriptedProvider({ fencing: false }) })).not.toThrow();
   });
 
-  it('warns of a record that goes down with a provider', async () => {
+  it('cause a warning if the record is lost together with a provider', async () => {
     const fleet = new TestFleet();
     const { log } = await fleet.start({ providers: ['a', 'record'] });
     expect(log).toContain(
@@ -72,7 +72,7 @@ describe('what a FailoverLockProvider is made of', () => {
     await fleet.stop();
   });
 
-  it('reports which provider takes a feature from all of them', async () => {
+  it('cause a warning that names the provider whose lack of a feature removes it for all', async () => {
     const fleet = new TestFleet();
     const weak = ScriptedProvider.obliging({ shared: false, fencing: false });
     const { log, main } = await fleet.start({ providers: ['a', 'weak'] }, { weak });

@@ -10,8 +10,8 @@ import { DistantBackend, DistantProvider } from '../contract/memory-server.js';
 import { watch } from '../core/manager-rig.js';
 import { type FleetProcess, SWITCH, TestFleet, WINDOW } from './fleet-rig.js';
 
-/** Longer than the time between two confirmations. */
 const HOUR = 3_600_000;
+/** Longer than the interval between two confirmations. */
 const CONFIRMED = WINDOW / 3 + WINDOW / 20;
 
 const recordOf = (fleet: TestFleet) => JSON.parse(fleet.shared.values.get('main') ?? '{}') as EpochRecord;
@@ -33,11 +33,11 @@ describe('failover', () => {
     if (!lock) throw new Error(`"${key}" is busy.`);
     return lock;
   };
-  /** Why a lock cannot be had. */
+  /** Returns why no lock can be acquired. */
   const refusal = async ({ locks }: FleetProcess): Promise<string> => {
     const error: unknown = await fleet.drive(locks.tryAcquire('other').catch((refused: unknown) => refused));
-    if (!(error instanceof LockUnavailableError)) throw new Error(`Expected it to be unavailable: ${String(error)}`);
-    // No provider was asked, so there is nothing to clean up.
+    if (!(error instanceof LockUnavailableError)) throw new Error(`Expected a LockUnavailableError: ${String(error)}`);
+    // No request was sent, so there is nothing to clean up.
     expect(error).toMatchObject({ sent: false });
     return String(error.cause);
   };
@@ -47,7 +47,7 @@ describe('failover', () => {
   const on = (store: 'a' | 'b', key = 'k') => fleet.stores[store].report(`lock:${key}`) !== undefined;
   const advance = (milliseconds: number) => fleet.clock.advance(milliseconds);
 
-  it('locks on the preferred provider, among all processes', async () => {
+  it('locks on the preferred provider, across all processes', async () => {
     const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
     const lock = await take(one);
     expect([on('a'), on('b')]).toEqual([true, false]);
@@ -56,7 +56,7 @@ describe('failover', () => {
     expect(await (await take(two)).release()).toBe('released');
   });
 
-  it('keeps the lock that readers of one process share until the last of them has left', async () => {
+  it('keeps a lock shared by readers of one process until the last reader has released it', async () => {
     const store = new MemoryStore();
     const queued = () =>
       fleet.start({ providers: ['q', 'b'] }, { q: new DistantProvider(store, DistantBackend, false) });
@@ -70,7 +70,7 @@ describe('failover', () => {
     await (await take(two)).release();
   });
 
-  it('shares the queue of a provider with those that use it directly, in the order in which they came', async () => {
+  it('queues together with callers that use the provider directly, in order of arrival', async () => {
     const [one] = (await start(1)) as [FleetProcess];
     const order: string[] = [];
     const inside = new Set<string>();
@@ -95,7 +95,7 @@ describe('failover', () => {
     await fleet.drive(Promise.all(all));
     expect(order.filter((name) => name.startsWith('a'))).toEqual(['a 1', 'a 3', 'a 4']);
     expect(order.filter((name) => name.startsWith('main'))).toEqual(['main 0', 'main 2', 'main 5']);
-    // The request of the failover provider is one caller, as old as the oldest of its own.
+    // A request of the failover provider counts as one caller, as old as its oldest waiter.
     expect(order).toEqual(['main 0', 'a 1', 'main 2', 'a 3', 'a 4', 'main 5']);
     expect(on('a')).toBe(false);
   });
@@ -110,8 +110,8 @@ describe('failover', () => {
     expect(on('a')).toBe(false);
   });
 
-  describe('when the provider fails for most', () => {
-    it('goes over to the next, and nothing is granted before the last locks of the old one are over', async () => {
+  describe('when the provider fails for most processes', () => {
+    it('switches to the next provider, and grants nothing before the last locks on the old one have ended', async () => {
       const [one, two, three] = (await start(3)) as [FleetProcess, FleetProcess, FleetProcess];
       const lock = await take(one);
       one.a.cable.cutOff();
@@ -130,20 +130,20 @@ describe('failover', () => {
       await next.release();
     });
 
-    it('lets a short task finish, and ends a long one at its deadline', async () => {
+    it('lets a short task finish, and ends the lock of a long one at its deadline', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       const [short, long] = [await take(one, 'short'), await take(one, 'long')];
       one.a.cable.cutOff();
       await switchedTo('b', one);
       expect([short.isHeld(), long.isHeld()]).toEqual([true, true]);
-      // The provider is gone: whether it was released there is not known.
+      // The provider is unreachable, so it's unknown whether the lock was released there.
       expect(await fleet.drive(short.release())).toBe('pending');
       await advance(WINDOW);
       expect(long.isHeld()).toBe(false);
       expect(long.signal.aborted).toBe(true);
     });
 
-    it('says that it switched, once in each process', async () => {
+    it('emits one failover event in each process', async () => {
       const processes = await start(2);
       const told = processes.map(({ locks }) => {
         const events: unknown[] = [];
@@ -162,7 +162,7 @@ describe('failover', () => {
       );
     });
 
-    it('has its records where its epoch is, so a switch forgets none, and a provider that is down keeps none back', async () => {
+    it('stores job records on the "casStore", so that a switch loses none and a provider outage withholds none', async () => {
       const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
       const { records } = one.main;
       expect(records).toBe(one.record.records);
@@ -173,13 +173,13 @@ describe('failover', () => {
       expect([fleet.stores.a, fleet.stores.b].map(({ records: { size } }) => size)).toEqual([0, 0]);
     });
 
-    it('sends waiters to the new provider', async () => {
+    it('moves waiters to the new provider', async () => {
       const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
       await take(one);
       const waiting = two.locks.acquire('k', { wait: 60_000 });
       await advance(100);
       expect(fleet.stores.a.report('lock:k')?.waiters).toBe(1);
-      // By hand, so that the old provider lives and shows what is left on it.
+      // A manual switch, so that the old provider is up and shows what is left on it.
       await fleet.drive(one.main.switchTo('b'));
       await switchedTo('b', two);
       expect(fleet.stores.a.report('lock:k')?.waiters).toBe(0);
@@ -188,7 +188,7 @@ describe('failover', () => {
       await lock.release();
     });
 
-    it('tells the provider what was released meanwhile, and keeps nothing', async () => {
+    it('sends a pending release when the provider is back, and retains nothing', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       const lock = await take(one);
       one.a.cable.cutOff();
@@ -201,7 +201,7 @@ describe('failover', () => {
       expect(fleet.kept).toBe(0);
     });
 
-    it('keeps one release, sent once a second at most, for a provider that does not come back, and nothing when it does', async () => {
+    it('retries a pending release about once a second while the provider is down, and stops when it is back', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       const lock = await take(one);
       one.a.cable.cutOff();
@@ -210,7 +210,7 @@ describe('failover', () => {
       await fleet.drive(lock.release());
       await advance(5_000);
       expect(ofTheLock()).toBeGreaterThan(3);
-      // Its lease has ended, but the provider may execute what was sent before.
+      // The lease has ended, but the provider may still execute earlier commands.
       await advance(10_000);
       released.mockClear();
       await advance(40_000);
@@ -224,7 +224,7 @@ describe('failover', () => {
       expect(fleet.kept).toBe(0);
     });
 
-    it('gives ever larger tokens, whatever those of the providers are', async () => {
+    it("issues increasing tokens, whatever the providers' own tokens are", async () => {
       const [one] = (await start(1, { failbackDelay: 0 })) as [FleetProcess];
       const tokens: bigint[] = [];
       for (const provider of ['a', 'b', 'a', 'b']) {
@@ -232,7 +232,7 @@ describe('failover', () => {
         const lock = await fleet.drive(one.locks.acquire('k', { wait: 60_000 }));
         tokens.push(lock.fencingToken ?? 0n);
         await fleet.drive(lock.release());
-        // Those of the providers go back each time.
+        // The providers' own tokens decrease each time.
         fleet.clock.stepWallTime(-3_600_000);
       }
       expect(tokens).toEqual([...tokens].sort((x, y) => (x < y ? -1 : 1)));
@@ -240,17 +240,18 @@ describe('failover', () => {
     });
   });
 
-  describe('when the provider refuses new locks and renews old ones', () => {
+  describe('when the provider rejects new locks but renews held ones', () => {
     const refuse = ({ a }: FleetProcess, error: () => Error) =>
       jest.spyOn(a, 'acquire').mockImplementation(() => Promise.reject(error()));
     const refusals: [string, () => Error][] = [
-      ['as Redis does that is out of memory', () => new LockUnavailableError('OOM command not allowed')],
-      ['as a database does that is read-only', () => new LockConfigError('cannot execute UPDATE')],
-      ['as Redis does for lack of a permission', () => new LockConfigError('NOPERM', { refused: true })],
+      ['Redis is out of memory', () => new LockUnavailableError('OOM command not allowed')],
+      ['a database is read-only', () => new LockConfigError('cannot execute UPDATE')],
+      ['Redis denies a permission', () => new LockConfigError('NOPERM', { refused: true })],
     ];
-    // With a longer one all locks are renewed at the same moment, and several refusals between two of these count as silence.
+    // With a longer window, all locks are renewed at the same moment, and several rejections between two renewals count
+    // as silence.
     const window = 2_000;
-    /** So many that one of them is renewed between any two failures. */
+    /** Takes enough locks that one of them is renewed between any two failures. */
     const takeMany = async (process: FleetProcess, name = 'k'): Promise<Lock[]> => {
       const locks: Lock[] = [];
       for (let count = 0; count < 40; count += 1) {
@@ -260,7 +261,7 @@ describe('failover', () => {
       return locks;
     };
 
-    it.each(refusals)('%s: goes over to the next after a window', async (_, error) => {
+    it.each(refusals)('switches to the next provider after a window: %s', async (_, error) => {
       const [one, two] = (await start(2, { window, probeInterval: 2_000 })) as [FleetProcess, FleetProcess];
       const held = await takeMany(one);
       const others = await takeMany(two, 'other');
@@ -269,18 +270,18 @@ describe('failover', () => {
       expect([active(one), held.every((lock) => lock.isHeld())]).toEqual(['a', true]);
       await switchedTo('b', one, two);
       await advance(window * 2);
-      // The price of a switch.
+      // A switch costs the held locks.
       expect([...held, ...others].some((lock) => lock.isHeld())).toBe(false);
       await (await take(one, 'new')).release();
       expect(one.main.state.providers).toEqual({ a: 'down', b: 'up' });
-      // Its state does not change at each renewal.
+      // Renewals don't change the state each time.
       expect(one.log.filter((line) => line.endsWith('or rejects new locks.'))).toHaveLength(1);
       for (const each of refusing) each.mockRestore();
       await advance(5_000);
       expect(one.main.state.providers).toEqual({ a: 'recovering', b: 'up' });
     });
 
-    it.each(refusals)('%s, for less than a window: keeps all locks', async (_, error) => {
+    it.each(refusals)('keeps all locks if the rejections last less than a window: %s', async (_, error) => {
       const [one] = (await start(1, { window, probeInterval: 2_000 })) as [FleetProcess];
       const held = await takeMany(one);
       const refusing = refuse(one, error);
@@ -290,7 +291,7 @@ describe('failover', () => {
       expect([active(one), held.every((lock) => lock.isHeld())]).toEqual(['a', true]);
     });
 
-    it('and says that the server refuses it: callers wait for the switch, as in an outage', async () => {
+    it('lets callers wait for the switch if the server denies access, as in an outage', async () => {
       const [one] = (await start(1, { window, probeInterval: 2_000 })) as [FleetProcess];
       refuse(one, () => new LockConfigError('NOPERM', { refused: true }));
       await expect(fleet.drive(one.locks.tryAcquire('k'))).rejects.toThrow(LockUnavailableError);
@@ -298,7 +299,7 @@ describe('failover', () => {
       expect([active(one), lock.isHeld()]).toEqual(['b', true]);
     });
 
-    it('to this process, whose own locks use up its connections: stays', async () => {
+    it('does not switch if this process used up its connections with its own locks', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       const held = await take(one);
       refuse(one, () => new LockCapacityError('No connection is free.'));
@@ -306,7 +307,7 @@ describe('failover', () => {
       expect([active(one), held.isHeld()]).toEqual(['a', true]);
     });
 
-    it('to one caller for a reason of its own: stays', async () => {
+    it('does not switch if only one key is rejected', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       const held = await take(one);
       const acquire = one.a.acquire.bind(one.a);
@@ -323,7 +324,7 @@ describe('failover', () => {
     });
   });
 
-  it('fails closed in a process that alone cannot reach the provider, and does not switch', async () => {
+  it('fails closed without a switch if only one process cannot reach the provider', async () => {
     const [one, two, three] = (await start(3)) as [FleetProcess, FleetProcess, FleetProcess];
     one.a.cable.cutOff();
     await expect(fleet.drive(one.locks.acquire('k', { wait: 2_000 }))).rejects.toThrow(LockUnavailableError);
@@ -333,20 +334,20 @@ describe('failover', () => {
     await (await take(two)).release();
   });
 
-  describe('does not count a process that is gone', () => {
+  describe('a process that is gone', () => {
     const reports = () => Object.keys(recordOf(fleet).reports).length;
 
-    it('and has stopped', async () => {
+    it('no longer counts for the majority after it has stopped', async () => {
       const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
       await advance(WINDOW);
       expect(reports()).toBe(2);
       await fleet.drive(two.locks.stop());
       expect(reports()).toBe(1);
       one.a.cable.cutOff();
-      await fleet.until(() => active(one) === 'b', 'it switches as the only one', WINDOW);
+      await fleet.until(() => active(one) === 'b', 'the only process switches', WINDOW);
     });
 
-    it('and has crashed, a window later', async () => {
+    it('no longer counts for the majority a window after it has crashed', async () => {
       const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
       await advance(WINDOW);
       two.record.cable.cutOff();
@@ -354,13 +355,13 @@ describe('failover', () => {
       expect(reports()).toBe(2);
       const since = fleet.clock.now();
       one.a.cable.cutOff();
-      // One of two is not most. A count shows that the other is gone, and one of one is.
-      await fleet.until(() => active(one) === 'b', 'it is counted as the only one', WINDOW + SWITCH);
+      // One of two is no majority. A count then shows that the other process is gone, and one of one is a majority.
+      await fleet.until(() => active(one) === 'b', 'the only process switches', WINDOW + SWITCH);
       expect(fleet.clock.now() - since).toBeGreaterThan(WINDOW);
       expect(reports()).toBe(1);
     });
 
-    it('and has crashed while it missed the preferred provider, so that a failback is possible', async () => {
+    it('does not prevent a failback, although it crashed while it could not reach the preferred provider', async () => {
       const [one, two] = (await start(2, { failbackDelay: 10_000 })) as [FleetProcess, FleetProcess];
       await advance(WINDOW);
       for (const { a } of [one, two]) a.cable.cutOff();
@@ -368,10 +369,10 @@ describe('failover', () => {
       two.record.cable.cutOff();
       await fleet.drive(two.locks.stop());
       one.a.cable.restore();
-      await fleet.until(() => active(one) === 'a', 'it is back', 60_000);
+      await fleet.until(() => active(one) === 'a', 'it has failed back', 60_000);
     });
 
-    it('and counts no more often than every ten windows', async () => {
+    it('is looked for at most every ten windows', async () => {
       const [one] = (await start(3)) as [FleetProcess, FleetProcess, FleetProcess];
       one.a.cable.cutOff();
       await advance(35 * WINDOW);
@@ -382,7 +383,7 @@ describe('failover', () => {
   });
 
   describe('when the record fails', () => {
-    it('grants nothing, and locks end when the last confirmation is over', async () => {
+    it('grants nothing, and ends locks when the last confirmation expires', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       const lock = await take(one);
       one.record.cable.cutOff();
@@ -395,29 +396,26 @@ describe('failover', () => {
       await (await take(one)).release();
     });
 
-    it.each([0.1, 0.26, 0.35, 0.45])(
-      'that takes %s of a window for each answer: grants and keeps locks',
-      async (share) => {
-        const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
-        for (const { record } of [one, two]) {
-          record.onWrite = async (execute) => {
-            await fleet.passed((share * WINDOW) / 2);
-            const found = execute();
-            await fleet.passed((share * WINDOW) / 2);
-            return found;
-          };
-        }
-        const lock = await take(one, 'long');
-        for (let step = 0; step < 60; step += 1) {
-          await (await take(two, 'short')).release();
-          await advance(WINDOW / 3);
-        }
-        expect(lock.isHeld()).toBe(true);
-        await lock.release();
-      },
-    );
+    it.each([0.1, 0.26, 0.35, 0.45])('grants and keeps locks if each reply takes %s of a window', async (share) => {
+      const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
+      for (const { record } of [one, two]) {
+        record.onWrite = async (execute) => {
+          await fleet.passed((share * WINDOW) / 2);
+          const found = execute();
+          await fleet.passed((share * WINDOW) / 2);
+          return found;
+        };
+      }
+      const lock = await take(one, 'long');
+      for (let step = 0; step < 60; step += 1) {
+        await (await take(two, 'short')).release();
+        await advance(WINDOW / 3);
+      }
+      expect(lock.isHeld()).toBe(true);
+      await lock.release();
+    });
 
-    it('survives one answer that is lost', async () => {
+    it('survives one lost reply', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       const lock = await take(one);
       one.record.onWrite = (execute) => {
@@ -430,7 +428,7 @@ describe('failover', () => {
       await lock.release();
     });
 
-    it('waits for its first answer, which may have to make a connection and a table, for a whole window', async () => {
+    it('waits a whole window for its first reply, which may require a connection and a table', async () => {
       const slow = fleet.add();
       const answers = [0.9 * WINDOW, 2 * WINDOW];
       slow.record.onWrite = async (execute) => {
@@ -444,7 +442,7 @@ describe('failover', () => {
       await (await take(slow)).release();
     });
 
-    it('follows its own switch when the answer to it was lost', async () => {
+    it('follows its own switch if the reply to it was lost', async () => {
       const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
       let lost = 0;
       one.record.onWrite = (execute) => {
@@ -454,7 +452,7 @@ describe('failover', () => {
         return new Promise(() => {});
       };
       await expect(fleet.drive(one.main.switchTo('b'))).rejects.toThrow(LockUnavailableError);
-      // Until it has asked again it grants nothing: it cannot know.
+      // It can't know the outcome, so it grants nothing until it has read the record.
       await expect(fleet.drive(one.locks.tryAcquire('k'))).rejects.toThrow(LockUnavailableError);
       await switchedTo('b', one, two);
       await advance(2 * WINDOW);
@@ -476,7 +474,7 @@ describe('failover', () => {
           fleet.shared.values.set('main', JSON.stringify({ ...(JSON.parse(text) as object), reports: { a: null } }));
         },
       ],
-    ])('fails closed and says so when it was %s', async (_, damage) => {
+    ])('fails closed and logs it if the record was %s', async (_, damage) => {
       const [one] = (await start(1)) as [FleetProcess];
       const past = new Map(fleet.shared.values);
       await fleet.drive(one.main.switchTo('b'));
@@ -491,13 +489,13 @@ describe('failover', () => {
       ).toHaveLength(1);
     });
 
-    it('grants nothing more in a process whose record was deleted, whatever others make of a new one', async () => {
+    it('grants nothing in a process whose record was deleted, even if other processes create a new one', async () => {
       const [old] = (await start(1)) as [FleetProcess];
       await fleet.drive(old.main.switchTo('b'));
       await advance(2 * WINDOW);
       fleet.shared.values.clear();
       await advance(WINDOW);
-      // A new history comes to the same number by a switch of its own.
+      // The new history reaches the same epoch through its own switch.
       const late = await fleet.start();
       await fleet.drive(late.main.switchTo('b'));
       await advance(3 * WINDOW);
@@ -507,7 +505,7 @@ describe('failover', () => {
       await lock.release();
     });
 
-    it('gives nobody a lock that is still held by a record that was deleted', async () => {
+    it('does not grant a lock that is still held under a deleted record', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       await fleet.drive(one.main.switchTo('b'));
       await advance(2 * WINDOW);
@@ -525,7 +523,7 @@ describe('failover', () => {
   });
 
   describe('at a switch', () => {
-    it('waits for the last locks of before, and says how long', async () => {
+    it('waits until the previous locks have ended, and reports how long', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       await fleet.drive(one.main.switchTo('b'));
       expect(await refusal(one)).toMatch(/has switched to "b" and must wait another \d+ ms/);
@@ -533,7 +531,7 @@ describe('failover', () => {
       await (await take(one)).release();
     });
 
-    it('spares those who come after it the wait', async () => {
+    it('does not delay processes that start later', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       await fleet.drive(one.main.switchTo('b'));
       await advance(2 * WINDOW);
@@ -543,7 +541,7 @@ describe('failover', () => {
       expect(fleet.clock.now() - before).toBeLessThan(WINDOW / 2);
     });
 
-    it('waits for the longest window of all, as in a deployment that shortens it', async () => {
+    it('waits for the longest window of any process, as in a deployment that shortens it', async () => {
       const [slow] = (await start(1, { window: 4 * WINDOW })) as [FleetProcess];
       const quick = await fleet.start({ window: WINDOW / 2 });
       const lock = await take(slow);
@@ -554,7 +552,7 @@ describe('failover', () => {
       await next.release();
     });
 
-    it('withdraws also in a process that does not have the new provider, and refuses there', async () => {
+    it('gives up its locks in a process that does not list the new provider, and refuses new ones there', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       const other = await fleet.start({ providers: ['a', 'c'] }, { c: fleet.newProvider() });
       await fleet.drive(one.main.switchTo('b'));
@@ -562,7 +560,7 @@ describe('failover', () => {
       expect(await refusal(other)).toContain('"main" uses "b" in other processes, but this process does not list it');
     });
 
-    it('made by hand stays', async () => {
+    it('does not fail back after a manual switch', async () => {
       const [one] = (await start(1, { failbackDelay: 0 })) as [FleetProcess];
       await fleet.drive(one.main.switchTo('b'));
       await advance(600_000);
@@ -571,7 +569,7 @@ describe('failover', () => {
       expect(one.main.state.epoch).toBe(2);
     });
 
-    it('by hand to where it is already stays as well', async () => {
+    it('does not fail back after a manual switch to the provider that is already active', async () => {
       const [one] = (await start(1, { failbackDelay: 0 })) as [FleetProcess];
       one.a.cable.cutOff();
       await switchedTo('b', one);
@@ -581,7 +579,7 @@ describe('failover', () => {
       expect(one.main.state).toMatchObject({ active: 'b', epoch: 2, providers: { a: 'up', b: 'up' } });
     });
 
-    it('is refused to a provider that is none', async () => {
+    it('refuses to switch to an unknown provider', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       await expect(one.main.switchTo('c')).rejects.toThrow(
         'Lock provider "main" cannot switch to "c": its providers are a, b.',
@@ -589,21 +587,21 @@ describe('failover', () => {
     });
   });
 
-  it('returns to the preferred provider when it has been stable, and each time later', async () => {
+  it('fails back once the preferred provider is stable, waiting longer each time', async () => {
     const [one] = (await start(1, { failbackDelay: 60_000 })) as [FleetProcess];
     const away = async () => {
       one.a.cable.cutOff();
       await switchedTo('b', one);
       const since = fleet.clock.now();
       one.a.cable.restore();
-      await fleet.until(() => active(one) === 'a', 'it is back', 600_000);
+      await fleet.until(() => active(one) === 'a', 'it has failed back', 600_000);
       return fleet.clock.now() - since;
     };
     const stays = [await away(), await away(), await away()];
     expect(stays.map((stay) => Math.floor(stay / 10_000))).toEqual([6, 12, 24]);
   });
 
-  it('does not return while anybody misses the preferred provider', async () => {
+  it('does not fail back while any process cannot reach the preferred provider', async () => {
     const [one, two, three] = (await start(3, { failbackDelay: 0 })) as [FleetProcess, FleetProcess, FleetProcess];
     one.a.cable.cutOff();
     two.a.cable.cutOff();
@@ -615,7 +613,7 @@ describe('failover', () => {
     await switchedTo('a', one, two, three);
   });
 
-  it('grants under another id what it gave back unconfirmed, so that a release that was lost frees nobody', async () => {
+  it('requests again under a new id after releasing an unconfirmed grant, so that a lost release cannot free the new one', async () => {
     const overlaps: Record<number, number> = {};
     for (let offset = 0; offset < 2_000; offset += 500) {
       const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
@@ -632,7 +630,7 @@ describe('failover', () => {
         isLost = true;
         return Promise.resolve('unknown');
       };
-      // The grant meets a confirmation that has lapsed, is given back, and the provider does not hear of it.
+      // The grant finds an expired confirmation and is released, but the release never reaches the provider.
       one.record.cable.restore();
       await first.release();
       const lock = await fleet.drive(waiting);
@@ -652,7 +650,7 @@ describe('failover', () => {
     expect(overlaps).toEqual({});
   });
 
-  it('comes back to a provider under another id, so that a place in its queue that is given up late frees nobody', async () => {
+  it('returns to a provider under a new id, so that a late release of its old place in the queue frees nothing', async () => {
     const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
     const first = await take(two);
     const cancelled: AcquireRequest[] = [];
@@ -671,7 +669,7 @@ describe('failover', () => {
     const lock = await fleet.drive(waiting);
     expect(on('a')).toBe(true);
     expect(cancelled).toHaveLength(1);
-    // The provider is told in the background, again and again until it answers.
+    // The release is sent in the background, and retried until the provider replies.
     for (const request of cancelled) await one.a.release(request, { keepFor: 0, failed: true });
     await advance(CONFIRMED);
     expect(await fleet.drive(two.locks.tryAcquire('k'))).toBeNull();
@@ -679,7 +677,7 @@ describe('failover', () => {
     expect(fleet.kept).toBe(0);
   });
 
-  it('confirms in time while many processes change a slow record at the same moment', async () => {
+  it('confirms in time while many processes change a slow record at once', async () => {
     const processes = await start(10, { window: 1_000, probeInterval: 200 });
     for (const { record } of processes) {
       record.onWrite = async (execute) => {
@@ -696,7 +694,7 @@ describe('failover', () => {
       for (const { b } of processes) b.cable.cutOff();
       await fleet.until(() => reports() === 10, 'all report that b is down');
       for (const { b } of processes) b.cable.restore();
-      await fleet.until(() => reports() === 0, 'all report that it answers');
+      await fleet.until(() => reports() === 0, 'all report that b is up');
     }
     await advance(5_000);
     expect(locks.map((lock) => lock.isHeld())).not.toContain(false);
@@ -705,7 +703,7 @@ describe('failover', () => {
   it.each([
     [1_000, 2_000],
     [5_000, 6_000],
-  ])('with a window of %d ms holds a lock that its provider renews in %d ms', async (window, slowness) => {
+  ])('with a window of %d ms, holds a lock whose provider takes %d ms to renew it', async (window, slowness) => {
     const [one] = (await start(1, { window, probeInterval: HOUR })) as [FleetProcess];
     const lock = await take(one);
     const renew = one.a.renew.bind(one.a);
@@ -716,19 +714,19 @@ describe('failover', () => {
     };
     await advance(90_000);
     expect(lock.isHeld()).toBe(true);
-    // What is told late is told all the same.
+    // A late loss is still reported.
     expect(await one.a.forceRelease('k')).toBe(true);
     await fleet.until(() => !lock.isHeld(), 'the loss is known', 30_000);
     expect(lock.signal.reason).toMatchObject({ reason: 'revoked' });
   });
 
-  it('does not say that it has switched when it is stopped', async () => {
+  it('rejects a switch when it is stopped', async () => {
     const [one] = (await start(1)) as [FleetProcess];
     await fleet.drive(one.locks.stop());
     await expect(one.main.switchTo('b')).rejects.toThrow(LockUnavailableError);
   });
 
-  it('stops immediately while it waits at boot for the locks of before, and leaves no timer', async () => {
+  it('stops immediately while it waits at boot for previous locks to end, and leaves no timer', async () => {
     const one = fleet.add({ window: 60_000 });
     const started = watch(one.locks.start());
     await advance(1_000);
@@ -744,7 +742,7 @@ describe('failover', () => {
     expect(fleet.clock.pendingTimers).toBe(0);
   });
 
-  it('does not wait at its end for a probe in flight', async () => {
+  it('does not wait for a probe in flight when it stops', async () => {
     const [one] = (await start(1, { probeInterval: HOUR })) as [FleetProcess];
     let probes = 0;
     one.b.acquire = () => {
@@ -761,7 +759,7 @@ describe('failover', () => {
   });
 
   describe('in a short outage', () => {
-    it('of the record, whose writes are lost for half a window, loses nothing', async () => {
+    it('of the record, keeps locks although writes are lost for half a window', async () => {
       const lost: number[] = [];
       for (let phase = 0; phase <= WINDOW / 3; phase += WINDOW / 30) {
         const [one] = (await start(1)) as [FleetProcess];
@@ -777,7 +775,7 @@ describe('failover', () => {
       expect(lost).toEqual([]);
     });
 
-    it('of the record, writes once for all renewals that have waited for it', async () => {
+    it('of the record, writes once for all renewals that waited for it', async () => {
       const [one] = (await start(1)) as [FleetProcess];
       const lock = await take(one);
       let isAsked = false;
@@ -788,19 +786,19 @@ describe('failover', () => {
         await thawed;
         return execute();
       };
-      await fleet.until(() => isAsked, 'a write is under way');
+      await fleet.until(() => isAsked, 'a write is in flight');
       const renewed = Promise.all([lock.extend(), lock.extend(), lock.extend()]);
-      // Shorter than a write is waited for.
+      // Shorter than the timeout of a write.
       await advance(WINDOW / 5);
       const executed = jest.spyOn(fleet.shared, 'compareAndSet');
       thaw();
       await fleet.drive(renewed);
-      // The one in flight confirms for all of them.
+      // The write in flight confirms for all of them.
       expect(executed.mock.calls.filter(([name]) => name === 'main')).toHaveLength(1);
       await lock.release();
     });
 
-    it('of the provider, near the end of a lease, asks no more often than before', async () => {
+    it('of the provider, does not retry more often near the end of a lease', async () => {
       const lease = 2 * WINDOW;
       const [one] = (await start(1, { probeInterval: HOUR })) as [FleetProcess];
       const lock = await take(one);
@@ -808,7 +806,7 @@ describe('failover', () => {
       one.a.cable.cutOff();
       await advance(lease - WINDOW / 5);
       expect(lock.isHeld()).toBe(true);
-      // Once for each tenth of a window, as the provider of all providers asks again.
+      // At most once per tenth of a window, which is the failover provider's own retry interval.
       expect(asked.mock.calls.length).toBeLessThanOrEqual((lease / WINDOW) * 10);
       one.a.cable.restore();
       await advance(WINDOW);
@@ -816,7 +814,7 @@ describe('failover', () => {
       await lock.release();
     });
 
-    it('of the provider, for half of its lease of two windows, loses nothing', async () => {
+    it('of the provider, keeps locks although it lasts half of a lease of two windows', async () => {
       const lost: number[] = [];
       for (let phase = 0; phase <= WINDOW / 3; phase += WINDOW / 30) {
         const [one] = (await start(1, { probeInterval: HOUR })) as [FleetProcess];
@@ -833,11 +831,11 @@ describe('failover', () => {
     });
   });
 
-  it('believes nothing after the machine was suspended, until the record and the provider have answered', async () => {
+  it('trusts no lock after the machine was suspended, until the record and the provider have replied', async () => {
     const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
     const lock = await take(one);
     fleet.clock.suspend(3_600_000);
-    // Meanwhile another process has gone on, by clocks that this one did not see.
+    // Another process kept running in the meantime, on clocks that this one didn't see.
     two.record.onWrite = undefined;
     one.record.cable.cutOff();
     await advance(20);
@@ -849,7 +847,7 @@ describe('failover', () => {
     await lock.release();
   });
 
-  it('grants nothing by a confirmation from before a suspension, also in the same millisecond of the monotonic clock', async () => {
+  it('grants nothing under a confirmation from before a suspension, even in the same millisecond of the monotonic clock', async () => {
     const [one] = (await start(1)) as [FleetProcess];
     const lock = await take(one);
     fleet.clock.suspend(3_600_000);
@@ -859,7 +857,7 @@ describe('failover', () => {
     await lock.release();
   });
 
-  it('grants nothing while both providers are down, and goes on when one answers', async () => {
+  it('grants nothing while both providers are down, and grants again when one is back', async () => {
     const [one] = (await start(1)) as [FleetProcess];
     one.a.cable.cutOff();
     one.b.cable.cutOff();
@@ -870,7 +868,7 @@ describe('failover', () => {
     await lock.release();
   });
 
-  it('leaves a provider that was down already when an operator chose it', async () => {
+  it('switches away from a provider that was already down when an operator chose it', async () => {
     const [one] = (await start(1)) as [FleetProcess];
     one.b.cable.cutOff();
     await fleet.until(() => one.main.state.providers['b'] === 'down', 'b is down');
@@ -879,7 +877,7 @@ describe('failover', () => {
     expect(one.main.state.history).toMatchObject([{ reason: 'manual' }, { reason: 'failure' }]);
   });
 
-  it('finds a provider down that hangs, also beside another failover of the same process', async () => {
+  it('detects a hanging provider, even with another failover in the same process', async () => {
     const other = new FailoverLockProvider({ providers: ['q', 'b'], casStore: 'record' });
     const { locks, main } = await fleet.start({ providers: ['q', 'b'] }, { q: fleet.newProvider(), other });
     const beside = locks.admin.backend(FailoverBackend, 'other');
@@ -887,7 +885,7 @@ describe('failover', () => {
     hanging.acquire = () => new Promise(() => undefined);
     await fleet.until(
       () => [main, beside].every(({ state }) => state.providers['q'] === 'down'),
-      'both have found it down',
+      'both have detected it',
     );
   });
 
@@ -895,14 +893,14 @@ describe('failover', () => {
     ['waiters that leave', 450],
     ['one key', 450],
     ['one key, without waiting', 0],
-  ])('leaves a provider that hangs, although its callers get busy: %s', async (traffic, wait) => {
+  ])('switches away from a hanging provider, although its callers get busy: %s', async (traffic, wait) => {
     const q = new DistantProvider(new MemoryStore(), DistantBackend, traffic === 'waiters that leave');
     const one = await fleet.start({ providers: ['q', 'b'] }, { q });
     const hanging = one.locks.admin.backend(DistantBackend, 'q');
     hanging.acquire = async (request) => {
       const { signal, wait: remaining } = request;
       if (remaining > 0) request.waits();
-      // As backends do that notify the server in the background.
+      // Like backends that notify the server in the background.
       const left = new Promise<'busy'>((resolve) => {
         if (remaining > 0)
           signal.addEventListener('abort', () => {
@@ -910,7 +908,7 @@ describe('failover', () => {
           });
       });
       const late = fleet.passed(2_000).then(() => {
-        throw new LockUnavailableError('The statement was not answered.');
+        throw new LockUnavailableError('The statement timed out.');
       });
       return Promise.race([left, late]);
     };
@@ -927,7 +925,7 @@ describe('failover', () => {
     hanging.release = () => Promise.resolve('released');
   });
 
-  it('counts one broken connection as one failure, of the three in a row that it takes', async () => {
+  it('counts one broken connection as one of the three failures in a row that mark a provider as down', async () => {
     const one = await fleet.start({ probeInterval: 4_000 });
     let probes = 0;
     one.a.acquire = () => {
@@ -948,7 +946,7 @@ describe('failover', () => {
     await fleet.drive(Promise.all(refused));
     await advance(1_000);
     const ofCallers = () => released.mock.calls.filter(([{ key }]) => /^k\d+$/.test(key)).length;
-    // Once, for the local queue that it may have.
+    // One for each, because the backend may have a local queue.
     expect(ofCallers()).toBeLessThanOrEqual(20);
     released.mockClear();
     await advance(10_000);
@@ -956,7 +954,7 @@ describe('failover', () => {
     expect(fleet.kept).toBe(0);
   });
 
-  it('keeps what one provider has renewed, though another one with older locks is silent', async () => {
+  it('keeps locks renewed by one provider, although another one with older locks is silent', async () => {
     const [one] = (await start(1, { probeInterval: HOUR })) as [FleetProcess];
     const old = await take(one, 'old');
     one.a.renew = async () => {
@@ -966,12 +964,12 @@ describe('failover', () => {
     await fleet.drive(one.main.switchTo('b'));
     const lock = await fleet.drive(one.locks.acquire('k', { wait: 60_000 }));
     await advance(40_000);
-    // That of the epoch before has ended with it.
+    // The old lock ended with its epoch.
     expect([lock.isHeld(), old.isHeld()]).toEqual([true, false]);
     await lock.release();
   });
 
-  it('asks again when a grant of its provider was over before it came, which is no outage', async () => {
+  it('requests again if a grant of its provider expired before it arrived, which is not an outage', async () => {
     const [one] = (await start(1, { probeInterval: HOUR })) as [FleetProcess];
     const acquire = one.a.acquire.bind(one.a);
     let asks = 0;
@@ -985,7 +983,7 @@ describe('failover', () => {
     await lock.release();
   });
 
-  it('takes busy for what it is', async () => {
+  it('does not treat busy as a failure', async () => {
     const [one, two] = (await start(2)) as [FleetProcess, FleetProcess];
     const lock = await take(one);
     for (let round = 0; round < 20; round += 1) expect(await fleet.drive(two.locks.tryAcquire('k'))).toBeNull();
@@ -994,7 +992,7 @@ describe('failover', () => {
     await lock.release();
   });
 
-  it('costs each process one conditional write every third of a window, with locks held and without', async () => {
+  it('costs each process one conditional write every third of a window, with and without held locks', async () => {
     const processes = await start(20);
     await advance(2 * WINDOW);
     const executed = jest.spyOn(fleet.shared, 'compareAndSet');
@@ -1005,7 +1003,7 @@ describe('failover', () => {
     await advance(10 * WINDOW);
     expect(locks.every((lock) => lock.isHeld())).toBe(true);
     expect(executed.mock.calls).toHaveLength(20 * 30);
-    // Each of them confirms: none was refused because another process had written.
+    // Every write confirms: none failed because another process had written.
     expect(executed.mock.calls.every(([, expected, next]) => expected === next)).toBe(true);
   });
 

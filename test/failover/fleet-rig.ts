@@ -21,10 +21,10 @@ export class SharedValues {
   }
 }
 
-/** A backend with a CasStore, at the end of a cable. */
+/** A remote backend with a CasStore. */
 export class DistantCasBackend extends DistantBackend {
   readonly casStore: CasStore;
-  /** Stands between a write and its execution, where it is set. */
+  /** If set, decides when a write is executed and what it returns. */
   onWrite: ((execute: () => string | null) => Promise<string | null>) | undefined;
 
   constructor(...[shared, ...terms]: [SharedValues, ...ConstructorParameters<typeof DistantBackend>]) {
@@ -39,7 +39,7 @@ export class DistantCasBackend extends DistantBackend {
   }
 }
 
-/** Makes backends with a CasStore that share one cable. */
+/** Creates backends with a CasStore that share one cable. */
 export class DistantCasProvider implements LockProvider {
   readonly cable = new Cable();
 
@@ -54,7 +54,7 @@ export class DistantCasProvider implements LockProvider {
 }
 
 export const WINDOW = 5_000;
-/** Longer than any switch takes: the provider must be found down, then a window, then a waiter's next try. */
+/** Longer than any switch: the provider must be found down, then a window passes, then a waiter retries. */
 export const SWITCH = 15_000;
 
 export interface FleetProcess {
@@ -68,13 +68,13 @@ export interface FleetProcess {
 
 type Intervals = Partial<Pick<FailoverSettings, 'probeInterval' | 'failbackDelay'>>;
 
-/** The provider, with other intervals than those that follow from its window. */
+/** Overrides the intervals that the provider derives from its window. */
 export function withIntervals(provider: FailoverLockProvider, intervals: Intervals): FailoverLockProvider {
   Object.assign(provider['settings'], intervals);
   return provider;
 }
 
-/** Processes under one clock, with two providers, and a record on a third. */
+/** Processes on one clock, with two providers and a record on a third. */
 export class TestFleet {
   readonly clock = new FakeClock();
   readonly stores = { a: new MemoryStore(), b: new MemoryStore(), record: new MemoryStore() };
@@ -85,7 +85,7 @@ export class TestFleet {
     return new DistantProvider(new MemoryStore());
   }
 
-  /** A process that was not started. */
+  /** Adds a process without starting it. */
   add(
     { probeInterval, failbackDelay, ...options }: Partial<FailoverLockProviderOptions> & Intervals = {},
     others: Readonly<Record<string, LockProvider>> = {},
@@ -107,7 +107,7 @@ export class TestFleet {
       default: 'main',
       clock: this.clock,
       logger: { debug: say, warn: say, error: say },
-      // The middle of each jitter.
+      // Every jitter is at its middle.
       random: { ...systemRandom(), fraction: () => 0.5 },
       shutdownGrace: 0,
     });
@@ -123,7 +123,7 @@ export class TestFleet {
     return process;
   }
 
-  /** A process that runs. */
+  /** Adds a process and starts it. */
   async start(...args: Parameters<TestFleet['add']>): Promise<FleetProcess> {
     const process = this.add(...args);
     await this.drive(process.locks.start());
@@ -134,12 +134,12 @@ export class TestFleet {
     await this.drive(Promise.all(this.processes.map(({ locks }) => locks.stop())));
   }
 
-  /** How many attempts all processes keep track of. */
+  /** How many attempts all processes track. */
   get kept(): number {
     return this.processes.reduce((sum, { main }) => sum + main.size, 0);
   }
 
-  /** Resolves when so many ms have passed, by this clock. */
+  /** Resolves when this many ms have passed on this clock. */
   passed(milliseconds: number): Promise<void> {
     return new Promise((resolve) => this.clock.setTimer(resolve, milliseconds));
   }
@@ -154,7 +154,7 @@ export class TestFleet {
     for (const end = this.clock.now() + 600_000; ; await this.clock.advance(10)) {
       await this.clock.advance(0);
       if (progress.isOver) return work;
-      if (this.clock.now() > end) throw new Error('It did not end.');
+      if (this.clock.now() > end) throw new Error('The work did not settle within 10 minutes.');
     }
   }
 
@@ -162,7 +162,7 @@ export class TestFleet {
   async until(condition: () => boolean, what: string, within = SWITCH): Promise<number> {
     const start = this.clock.now();
     while (!condition()) {
-      if (this.clock.now() - start > within) throw new Error(`Waited ${within} ms in vain until ${what}.`);
+      if (this.clock.now() - start > within) throw new Error(`Condition not met within ${within} ms: ${what}.`);
       await this.clock.advance(10);
     }
     return this.clock.now() - start;

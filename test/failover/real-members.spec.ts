@@ -28,7 +28,7 @@ const PATIENT = 60_000;
 const redisThenMariaDb = () =>
   withIntervals(
     new FailoverLockProvider({ providers: ['redis', 'mysql'], casStore: 'mysql', window: '3s' }),
-    // A probe may take half of it: a slow provider must not count as one that is down.
+    // A probe may take half of this interval. A slow provider must not count as down.
     { probeInterval: 3_000 },
   );
 
@@ -65,7 +65,7 @@ class Shop {
   }
 }
 
-describe('an application with a failover among its providers', () => {
+describe('an application with a failover provider', () => {
   let redis: RedisServer;
   let mariadb: SqlServer;
   let dataSource: DataSource;
@@ -84,7 +84,7 @@ describe('an application with a failover among its providers', () => {
           default: 'main',
           providers: {
             redis: new RedisLockProvider({ url: redis.url, commandTimeout: '1s' }),
-            // No fencing: weaker than the one before it.
+            // Without fencing tokens, so it is weaker than the first provider.
             mysql: new TypeOrmRowLockProvider({ dataSource, synchronize: true }),
             main: redisThenMariaDb(),
           },
@@ -114,7 +114,7 @@ describe('an application with a failover among its providers', () => {
     return { code: response.status, body: (await response.json()) as Record<string, unknown> };
   };
   const health = async () => (await ask('GET', '/ready')).body['details'];
-  /** The health when the locks are up. It asks again, because a ping that is answered late counts as down. */
+  /** Returns the health once the locks are up. It polls, because a ping with a late reply counts as down. */
   const whenUp = async () => {
     let last: unknown;
     for (const end = Date.now() + PATIENT; Date.now() < end;) {
@@ -124,14 +124,14 @@ describe('an application with a failover among its providers', () => {
     return last;
   };
 
-  it('hears at boot which standby is weaker, and what the loss of the record costs', () => {
+  it('logs at boot which standby is weaker, and what the loss of the record costs', () => {
     expect(warnings).toContain(
       'Lock provider "main": No provider offers fencing tokens, because they are not supported by "mysql".',
     );
     expect(warnings.find((warning) => warning.includes('If "mysql" is lost'))).toMatch(/use a third one as "casStore"/);
   });
 
-  it('locks by it without knowing its providers, also after a manual switch, which is an event', async () => {
+  it('locks without knowing the providers behind it, even after a manual switch, which emits an event', async () => {
     expect(await ask('POST', '/orders')).toEqual({ code: 201, body: { provider: 'main' } });
     await failover.switchTo('mysql');
     expect(failover.state).toMatchObject({ active: 'mysql', epoch: 2 });
@@ -139,12 +139,12 @@ describe('an application with a failover among its providers', () => {
     expect(switches).toEqual([{ provider: 'main', to: 'mysql', epoch: 2, reason: 'manual' }]);
   }, 150_000);
 
-  it('is ready while any provider grants: its health is that of the whole', async () => {
+  it('is healthy while any provider grants locks', async () => {
     expect(await whenUp()).toMatchObject({ locks: { status: 'up' }, redis: { status: 'up' } });
     await failover.switchTo('redis');
-    await until(() => failover.state.active === 'redis', 'it is back on Redis', PATIENT);
+    await until(() => failover.state.active === 'redis', 'it is on Redis again', PATIENT);
     redis.signal('SIGSTOP');
-    await until(() => failover.state.active === 'mysql', 'it has gone over', PATIENT);
+    await until(() => failover.state.active === 'mysql', 'it is on MariaDB', PATIENT);
     expect(await whenUp()).toMatchObject({ locks: { status: 'up' }, redis: { status: 'down' } });
     redis.signal('SIGCONT');
     expect(failover.state.history.map(({ reason }) => reason)).toEqual(['manual', 'manual', 'failure']);
@@ -158,7 +158,7 @@ interface Instance {
   stop(): Promise<void>;
 }
 
-describe('Redis with MariaDB behind it, and the record on MariaDB', () => {
+describe('a failover from Redis to MariaDB, with the record on MariaDB', () => {
   let mariadb: SqlServer;
   let redis: RedisServer;
   let instances: Instance[];
@@ -203,9 +203,9 @@ describe('Redis with MariaDB behind it, and the record on MariaDB', () => {
 
   const active = () => instances.map(({ main }) => main.state.active);
 
-  it('goes over to MariaDB when Redis is out of memory, which renews what is held', async () => {
+  it('switches to MariaDB when Redis is out of memory, although Redis still renews held locks', async () => {
     const [one, two] = instances as [Instance, Instance];
-    // So many, and so far apart, that one of them is renewed at any moment.
+    // So many, at such intervals, that one of them is always being renewed.
     for (let count = 0; count < 60; count += 1) {
       await Promise.all([one.locks.acquire(`held:${count}`), two.locks.acquire(`also:${count}`)]);
       await new Promise((resolve) => setTimeout(resolve, 50));
@@ -218,20 +218,20 @@ describe('Redis with MariaDB behind it, and the record on MariaDB', () => {
     await (await one.locks.acquire('new', { wait: '1m' })).release();
   }, 240_000);
 
-  it('does not switch for one instance that alone cannot reach Redis', async () => {
+  it('does not switch if only one instance cannot reach Redis', async () => {
     const [lonely, other] = instances as [Instance, Instance];
     lonely.wire.refuse();
-    await until(() => lonely.main.state.providers['redis'] === 'down', 'it misses Redis', PATIENT);
+    await until(() => lonely.main.state.providers['redis'] === 'down', 'it finds Redis down', PATIENT);
     await expect(lonely.locks.acquire('k', { wait: 1_500 })).rejects.toThrow(LockUnavailableError);
     expect(active()).toEqual(['redis', 'redis', 'redis']);
     await (await other.locks.acquire('k', { wait: '1m' })).release();
   }, 150_000);
 });
 
-/** A server that takes no writes yet. */
+/** A server that doesn't accept writes yet. */
 interface ReadOnly {
   readonly provider: LockProvider;
-  /** From now on it takes writes. */
+  /** Makes the server accept writes. */
   promote(): Promise<unknown>;
   stop(): Promise<unknown>;
 }
@@ -290,7 +290,7 @@ const KINDS: Readonly<Record<string, () => Promise<ReadOnly>>> = {
   },
 };
 
-describe('a member that takes no writes at the start does not fail the boot, is in the log, and is used when it does:', () => {
+describe('a member that is read-only at boot is logged without failing the boot, and is used once it accepts writes:', () => {
   const ends: (() => Promise<unknown>)[] = [];
   afterEach(async () => {
     for (const end of ends.splice(0).reverse()) await end();
@@ -307,7 +307,7 @@ describe('a member that takes no writes at the start does not fail the boot, is 
       const log: string[] = [];
       const say = (message: string) => log.push(message);
       const settings = { shutdownGrace: 0, logger: { debug: () => undefined, warn: say, error: say } };
-      // A member counts as silent after half of the interval, and one of them has to answer at the start, however busy the machine is.
+      // A member counts as silent after half of the interval. One must reply at boot, even on a busy machine.
       const locks = new LockManager({
         providers: {
           failover: withIntervals(new FailoverLockProvider({ providers: ['closed', 'open'], casStore: 'open' }), {
@@ -319,7 +319,7 @@ describe('a member that takes no writes at the start does not fail the boot, is 
         default: 'failover',
         ...settings,
       });
-      // It needs all of its members.
+      // The combined provider needs all of its members.
       const providers = {
         both: new CombinedLockProvider({ providers: ['closed', 'memory'] }),
         closed: closed.provider,
@@ -341,8 +341,8 @@ describe('a member that takes no writes at the start does not fail the boot, is 
       await until(async () => (await locked(locks, 'failover')) === 'done', 'the other member is used', 60_000);
       expect(await locked(patient, 'both')).toBeInstanceOf(Error);
       await closed.promote();
-      await until(async () => (await locked(patient, 'both')) === 'done', 'it takes writes', 60_000);
-      await until(async () => (await locked(locks, 'closed')) === 'done', 'it takes writes', 60_000);
+      await until(async () => (await locked(patient, 'both')) === 'done', 'it accepts writes', 60_000);
+      await until(async () => (await locked(locks, 'closed')) === 'done', 'it accepts writes', 60_000);
     },
     180_000,
   );

@@ -40,7 +40,7 @@ class DriftingClock implements Clock {
     return this.now();
   }
 
-  // Far from the wall clocks of the other processes, which must not matter.
+  // Far from the other processes' wall clocks. The difference must not matter.
   wallTime(): number {
     return this.truth.wallTime() + this.start * 1_000;
   }
@@ -69,19 +69,22 @@ function randomOfProcess(index: number, chance: () => number): Random {
 
 type Server = 'a' | 'b' | 'record';
 
-/** What happens to the wires between some processes and one server. */
+/** A network fault between some processes and one server. */
 interface Incident {
   readonly at: number;
   readonly lasts: number;
   readonly server: Server;
   readonly processes: readonly number[];
-  /** `cut` loses everything, `lossy` a third, `slow` delays by up to two seconds: also beyond the time-out, and then it is executed late. */
+  /**
+   * `cut` loses everything, `lossy` a third. `slow` delays by up to two seconds, so that a command may be executed
+   * after its timeout.
+   */
   readonly kind: 'cut' | 'lossy' | 'slow';
 }
 
 interface Plan {
   readonly seed: number;
-  /** How fast the clock of each process runs. */
+  /** The speed of each process's clock. */
   readonly rates: readonly number[];
   readonly incidents: readonly Incident[];
 }
@@ -92,7 +95,7 @@ const STORM = 25_000;
 const CALM = 25_000;
 const TICK = 5;
 
-/** The wires between one process and one server. */
+/** The network between one process and one server. */
 class Wires {
   kind: Incident['kind'] | 'good' = 'good';
 
@@ -101,11 +104,11 @@ class Wires {
     private readonly chance: () => number,
   ) {}
 
-  /** Executes at the server, if the message gets there; answers, if the answer gets back in time. */
+  /** Executes on the server if the message arrives, and resolves if the reply arrives in time. */
   call<T>(execute: () => T): Promise<T> {
     return new Promise((resolve, reject) => {
       const late = this.truth.setTimer(() => {
-        reject(new LockUnavailableError('There was no answer.'));
+        reject(new LockUnavailableError('There was no reply.'));
       }, TIMEOUT);
       this.#pass(() => {
         const answer = execute();
@@ -124,7 +127,7 @@ class Wires {
   }
 }
 
-/** A server that keeps its promise: true time, leases, one holder a key. */
+/** A correct lock server: true time, leases, one holder per key. */
 class LockServer {
   readonly #locks = new Map<string, { holder: string; until: number; token: bigint }>();
   #token = 0n;
@@ -155,7 +158,7 @@ class LockServer {
   }
 }
 
-/** A process's end of the wires to a server. */
+/** A process's connection to a server. */
 class RemoteBackend implements LockBackend {
   readonly capabilities: LockCapabilities = {
     shared: false,
@@ -218,16 +221,16 @@ class RemoteBackend implements LockBackend {
   }
 }
 
-/** What a run has shown. */
+/** The result of a run. */
 interface Report {
   readonly violations: readonly string[];
   readonly grants: number;
   readonly switches: number;
-  /** The processes that got no lock after the network had healed. */
+  /** The processes that got no lock after the network healed. */
   readonly starved: readonly number[];
 }
 
-/** Processes that want one lock again and again, while the network does what the plan says. */
+/** Runs processes that repeatedly acquire one lock, while the network fails as planned. */
 async function simulate({ seed, rates, incidents }: Plan): Promise<Report> {
   const truth = new FakeClock();
   const random = new SeededRandom(seed);
@@ -284,7 +287,7 @@ async function simulate({ seed, rates, incidents }: Plan): Promise<Report> {
       await sleep(clock, chance() < 0.3 ? 3_000 * chance() : 20);
       await lock.release();
       held.delete(index);
-      // These servers have no queue: a caller that asks again immediately would mostly win over those that look every 50 ms.
+      // These servers have no queue: an immediate retry would usually win over callers that poll every 50 ms.
       await sleep(clock, 200 * chance());
     }
   };
@@ -315,7 +318,7 @@ async function simulate({ seed, rates, incidents }: Plan): Promise<Report> {
   return { violations, grants, switches, starved };
 }
 
-// The signal aborts while this waits, which the compiler does not see.
+// The signal may abort during a wait, which the compiler can't see.
 function hasLeft({ signal }: AcquireRequest): boolean {
   return signal.aborted;
 }
@@ -325,7 +328,7 @@ const PROCESSES = [0, 1, 2] as const;
 const incident: fc.Arbitrary<Incident> = fc.record({
   at: fc.integer({ min: 2_000, max: 22_000 }),
   lasts: fc.integer({ min: 200, max: 6_000 }),
-  // Mostly the provider that is preferred: a switch is what is to be seen.
+  // Mostly the preferred provider, to cause switches.
   server: fc.constantFrom('a', 'a', 'a', 'b', 'record'),
   processes: fc.subarray([...PROCESSES], { minLength: 1 }),
   kind: fc.constantFrom('cut', 'cut', 'lossy', 'slow'),
@@ -337,17 +340,17 @@ const plan: fc.Arbitrary<Plan> = fc.record({
   incidents: fc.array(incident, { minLength: 3, maxLength: 8 }),
 });
 
-describe('three processes, two providers and a record on a network that fails in all ways', () => {
+describe('three processes, two providers and a record on an unreliable network', () => {
   afterEach(() => {
     jest.restoreAllMocks();
   });
 
   it(
-    'never let two believe in one lock, hand out growing tokens, and go on when the network has healed',
+    'never have two holders of one lock, issue increasing tokens, and work again once the network heals',
     async () => {
       const seen = { runs: 0, grants: 0, switches: 0 };
       await fc.assert(
-        // What fails is printed with its seed.
+        // fast-check prints a failing plan with its seed.
         fc.asyncProperty(plan, async (each) => {
           const { violations, grants, switches, starved } = await simulate(each);
           expect({ violations, starved }).toEqual({ violations: [], starved: [] });
@@ -357,25 +360,25 @@ describe('three processes, two providers and a record on a network that fails in
         }),
         { numRuns: exploration(5, 200), endOnFailure: true },
       );
-      // Else nothing was shown.
+      // Otherwise the runs prove nothing.
       expect(seen.switches).toBeGreaterThan(0);
       expect(seen.grants).toBeGreaterThan(seen.runs * 50);
     },
     exploration(120_000, 1_800_000),
   );
 
-  // What the simulation is worth.
+  // Shows that the simulation detects faults.
   it.each<[string, () => void]>([
     [
-      'without the wait at a switch',
+      'if a switch does not wait',
       () => jest.spyOn(Confirmation.prototype, 'settlesAt', 'get').mockReturnValue(-Infinity),
     ],
     [
-      'with locks that are believed as long as their provider keeps them',
+      'if locks are trusted as long as their provider keeps them',
       () => jest.spyOn(Confirmation.prototype, 'validUntil').mockReturnValue(Infinity),
     ],
     [
-      'with confirmations that are good for twice as long',
+      'if confirmations are valid for twice as long',
       () => {
         const { validUntil } = Confirmation.prototype;
         jest.spyOn(Confirmation.prototype, 'validUntil').mockImplementation(function (this: Confirmation, epoch) {
@@ -384,10 +387,10 @@ describe('three processes, two providers and a record on a network that fails in
       },
     ],
   ])(
-    'are caught %s',
+    'are caught misbehaving %s',
     async (_, plant) => {
       plant();
-      // A seed that finds them soon. Others take up to 12 stories.
+      // This seed finds the faults quickly. Others need up to 12 runs.
       expect(await isCaught(plan, simulate, { seed: 8, numRuns: 40 })).toBe(true);
     },
     120_000,

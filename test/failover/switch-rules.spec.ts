@@ -5,32 +5,32 @@ import type { ProviderState } from '../../lib/api/failover-state.js';
 import { MemberHealth } from '../../lib/providers/failover/member-health.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 
-// One step of time is a little more than a quarter of the window, so that four of them are more than the wait at a switch.
+// One time step is slightly more than a quarter of the window, so that four steps exceed the wait at a switch.
 const WINDOW = 1_000;
 
 const STEP = 254;
 
 const FIRST: EpochRecord = { ...firstRecord('A', WINDOW, 'first'), settled: true };
 
-/** A write on its way: sent, perhaps executed, perhaps never answered. */
+/** A write in flight: sent, possibly executed, possibly without a reply. */
 interface Write {
   readonly process: number;
   readonly sentAt: number;
   readonly expected: EpochRecord;
   readonly next: EpochRecord;
-  /** What stood in the record after it was executed. */
+  /** The record after the write was executed. */
   readonly found: EpochRecord | undefined;
-  /** The process has given up on its answer. */
+  /** The process no longer waits for the reply. */
   readonly isOrphan: boolean;
 }
 
 interface Process {
   readonly confirmation: Confirmation;
-  /** The lock that it holds. */
+  /** The lock that the process holds. */
   readonly hold: { readonly epoch: number; readonly provider: string } | undefined;
 }
 
-/** How far the search goes. */
+/** The bounds of the search. */
 interface Bounds {
   readonly processes: number;
   readonly steps: number;
@@ -38,7 +38,7 @@ interface Bounds {
   readonly lostAnswers: number;
 }
 
-/** What a process concludes; the product's {@link Confirmation}, or one that is broken on purpose. */
+/** What a process concludes: the real {@link Confirmation}, or a deliberately broken one. */
 interface Rule {
   confirmed(before: Confirmation, record: EpochRecord, sentAt: number, now: number): Confirmation;
   validUntil(confirmation: Confirmation, epoch: number): number;
@@ -61,8 +61,8 @@ interface State {
 }
 
 /**
- * All that can happen to one lock in a small fleet: writes that are executed at any time after they were sent, answers
- * that are late or lost, processes that switch at any moment. Each provider is taken to exclude as it should.
+ * Everything that can happen to one lock in a small fleet: writes executed at any time after they were sent, late or
+ * lost replies, and switches at any moment. Each provider is assumed to provide mutual exclusion.
  */
 class SwitchModel {
   constructor(
@@ -77,7 +77,7 @@ class SwitchModel {
     return { time: 0, record, processes, writes: [], switches: 0, lost: 0 };
   }
 
-  /** All that can happen next. */
+  /** Yields every possible next state. */
   *next(state: State): Generator<State> {
     const { bounds } = this;
     if (state.time < bounds.steps) yield this.#stopped({ ...state, time: state.time + 1 });
@@ -99,15 +99,15 @@ class SwitchModel {
     }
   }
 
-  /** How many processes believe that they hold the lock. */
+  /** Counts the processes that believe they hold the lock. */
   holders(state: State): number {
     return state.processes.filter((process) => this.#believes(state, process)).length;
   }
 
-  /** Equal for states with the same future. */
+  /** Returns the same text for states with the same future. */
   fingerprint(state: State): string {
     const now = state.time * STEP;
-    // What is over is over, however long ago.
+    // How long ago something ended doesn't matter.
     const ahead = (time: number) => Math.max(time - now, -1);
     const processes = state.processes.map(({ confirmation, hold }) => {
       const until = ahead(this.rule.validUntil(confirmation, confirmation.epoch));
@@ -119,7 +119,7 @@ class SwitchModel {
         `${isOrphan ? 'orphan' : `${process},${sentAt}`},${title(expected)},${title(next)},${title(found)}`,
     );
     const counts = `${state.time},${state.switches},${state.lost}`;
-    // The order in which writes were sent is in their times.
+    // The send times already contain the order of the writes.
     return `${counts}|${title(state.record)}|${processes.join(';')}|${writes.sort().join(';')}`;
   }
 
@@ -160,7 +160,7 @@ class SwitchModel {
     return hold !== undefined && state.time * STEP < this.rule.validUntil(confirmation, hold.epoch);
   }
 
-  /** Who does not believe in its lock any more stops. */
+  /** Stops processes that no longer believe in their lock. */
   #stopped(state: State): State {
     const processes = state.processes.map((process) =>
       process.hold && !this.#believes(state, process) ? { ...process, hold: undefined } : process,
@@ -170,14 +170,14 @@ class SwitchModel {
 }
 
 function execute(state: State, write: Write): State {
-  // Equal texts are equal records: a write that changes nothing does not get in the way of another.
+  // Equal texts are equal records, so a write that changes nothing doesn't conflict with another.
   const isExpected = title(state.record) === title(write.expected);
   const record = isExpected ? write.next : state.record;
   const rest = without({ ...state, record }, write);
   return write.isOrphan ? rest : { ...rest, writes: [...rest.writes, { ...write, found: record }] };
 }
 
-/** The process gives up on the answer. A write that was not executed may still be. */
+/** The process gives up on the reply. A write that wasn't executed yet may still be executed. */
 function lose(state: State, write: Write): State {
   const rest = without({ ...state, lost: state.lost + 1 }, write);
   const changesNothing = title(write.expected) === title(write.next);
@@ -200,7 +200,7 @@ function title(record: EpochRecord | undefined): string {
   return record ? `${record.epoch}${record.active}${record.settled ? 's' : ''}` : '-';
 }
 
-/** Goes through all that can happen within the bounds. Answers the first state with two holders, if there is one. */
+/** Explores everything that can happen within the bounds. Returns the first state with two holders, if any. */
 function search(bounds: Bounds, rule: Rule): { readonly states: number; readonly violation: State | undefined } {
   const model = new SwitchModel(bounds, rule);
   const seen = new Set([model.fingerprint(model.start)]);
@@ -217,17 +217,17 @@ function search(bounds: Bounds, rule: Rule): { readonly states: number; readonly
   return { states: seen.size, violation: undefined };
 }
 
-// 300 000 states in the long form. One more switch makes millions of them.
+// 300,000 states in the long form. One more switch would make millions.
 const BOUNDS: Bounds = { processes: 2, steps: exploration(4, 5), switches: 1, lostAnswers: 1 };
 
-describe('the rule by which providers are switched, over everything that can happen to a small fleet', () => {
-  it('never lets two processes believe in one lock', () => {
+describe('the rule for switching providers, over everything that can happen to a small fleet', () => {
+  it('never lets two processes believe they hold one lock', () => {
     const { states, violation } = search(BOUNDS, RULE);
     expect(violation).toBeUndefined();
     expect(states).toBeGreaterThan(100_000);
   }, 300_000);
 
-  // What the search is worth: it finds what each part of the rule is for.
+  // Shows that the search detects the lack of each part of the rule.
   it.each<[string, Partial<Rule>]>([
     ['without the wait after a switch', { settlesAt: () => -Infinity }],
     [
@@ -235,13 +235,10 @@ describe('the rule by which providers are switched, over everything that can hap
       { settlesAt: (confirmation) => confirmation.settlesAt - confirmation.window / 2 },
     ],
     [
-      'with confirmations counted from their answers',
+      'with confirmations counted from their replies',
       { confirmed: (before, record, _, now) => before.confirmed(record, now, now) },
     ],
-    [
-      'with locks that are believed for longer',
-      { validUntil: (confirmation, epoch) => confirmation.validUntil(epoch) + 300 },
-    ],
+    ['with locks trusted for longer', { validUntil: (confirmation, epoch) => confirmation.validUntil(epoch) + 300 }],
   ])(
     'finds two holders %s',
     (_, broken) => {
@@ -255,14 +252,14 @@ describe('the confirmation of a process', () => {
   const first = firstRecord('a', 1_000, 'first');
   const second = { ...first, epoch: 2, id: 'second', active: 'b' };
 
-  it('counts from the sending of a write, for its epoch alone: it ends when the process learns of a switch', () => {
+  it('counts from when a write was sent, only for its epoch, and ends when the process learns of a switch', () => {
     const confirmed = Confirmation.unknown(1_000).confirmed(first, 100, 150);
     expect([1, 2].map((epoch) => confirmed.validUntil(epoch))).toEqual([1_088, -Infinity]);
     const switched = confirmed.learned(second, 200);
     expect([1, 2].map((epoch) => switched.validUntil(epoch))).toEqual([-Infinity, -Infinity]);
   });
 
-  it('of an earlier epoch has ended after the longest window of any process, and 1 % and 2 ms more', () => {
+  it('of an earlier epoch ends after the longest window of any process, plus 1 % and 2 ms', () => {
     expect(Confirmation.unknown(1_000).learned({ ...second, window: 3_000 }, 200).settlesAt).toBe(3_232);
     expect(Confirmation.unknown(1_000).learned({ ...second, settled: true }, 200).settlesAt).toBe(-Infinity);
   });
@@ -282,7 +279,7 @@ describe('the health of a member', () => {
     }
   };
 
-  it('is down after as many failures in a row as it takes', async () => {
+  it('is down after the required number of failures in a row', async () => {
     const at = judge();
     await fail(at, 2);
     expect(at.health.state).toBe('up');
@@ -290,7 +287,7 @@ describe('the health of a member', () => {
     expect(at.health.state).toBe('down');
   });
 
-  it('is not down when it has answered between the failures', async () => {
+  it('is not down if it replied between failures', async () => {
     const at = judge();
     await fail(at, 2);
     at.health.succeeded();
@@ -298,7 +295,7 @@ describe('the health of a member', () => {
     expect(at.states).toEqual([]);
   });
 
-  it('is not down by a broken connection that fails all that was under way on it', async () => {
+  it('is not down after one broken connection that fails every command in flight', async () => {
     const at = judge();
     for (let call = 0; call < 64; call += 1) at.health.failed();
     expect(at.health.state).toBe('up');
@@ -307,7 +304,7 @@ describe('the health of a member', () => {
     expect(at.health.state).toBe('down');
   });
 
-  it('is down when it has granted nothing for long enough, though it renews', async () => {
+  it('is down if it has granted nothing for long enough, although it renews', async () => {
     const at = judge();
     for (let second = 0; second < 6; second += 1) {
       at.health.failed();
@@ -324,7 +321,7 @@ describe('the health of a member', () => {
     expect(at.states).toEqual(['down', 'recovering']);
   });
 
-  it('is not down by refusals between which it has granted', async () => {
+  it('is not down if it grants locks between refusals', async () => {
     const at = judge();
     for (let second = 0; second < 20; second += 1) {
       at.health.refused();
@@ -334,7 +331,7 @@ describe('the health of a member', () => {
     expect(at.states).toEqual([]);
   });
 
-  it('is well again only after it has answered for long enough', async () => {
+  it('is up again only after it has replied for long enough', async () => {
     const at = judge();
     await fail(at, 3);
     at.health.succeeded();
@@ -346,7 +343,7 @@ describe('the health of a member', () => {
     expect(at.states).toEqual(['down', 'recovering', 'up']);
   });
 
-  it('is down again at the first failure while it recovers', async () => {
+  it('is down again at the first failure during recovery', async () => {
     const at = judge();
     await fail(at, 3);
     at.health.succeeded();

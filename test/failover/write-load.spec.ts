@@ -16,7 +16,7 @@ const SETTINGS = {
   ...{ probeInterval: 2 * SECOND, failbackDelay: 60 * SECOND },
 };
 
-/** Processes that share one record, each with the health of its members as the test sets it. */
+/** Processes that share one record. The test sets the health of their members. */
 class Writers {
   readonly clock = new FakeClock();
   readonly shared = new SharedValues();
@@ -33,7 +33,7 @@ class Writers {
     this.#all = Array.from({ length: count }, () => this.#make());
   }
 
-  /** They start in the course of `spread` ms. */
+  /** Starts the processes, spread over `spread` ms. */
   async start(spread: number): Promise<void> {
     const started = this.#all.map(async ({ record }, index) => {
       await this.#sleep((index * spread) / this.#all.length);
@@ -49,7 +49,7 @@ class Writers {
     await Promise.all(closed);
   }
 
-  /** All see the state of a member change, in the course of a second. */
+  /** Changes the state of a member in all processes, spread over a second. */
   all(member: string, state: ProviderState): void {
     for (const [index, { record, health }] of this.#all.entries()) {
       const change = () => {
@@ -60,7 +60,7 @@ class Writers {
     }
   }
 
-  /** Lets time pass until `condition` holds, at most `most` ms; answers how long that took. */
+  /** Lets time pass until `condition` holds, but at most `most` ms. Returns how long that took. */
   async pass(most: number, condition = () => false): Promise<number> {
     const start = this.clock.now();
     this.shortest = Infinity;
@@ -81,7 +81,7 @@ class Writers {
     return JSON.parse(this.shared.values.get('main') ?? '{}') as EpochRecord;
   }
 
-  /** How many report that the member is down. */
+  /** Counts the processes that report the member as down. */
   missing(member: string): number {
     return Object.values(this.record.reports).filter(({ down }) => down.includes(member)).length;
   }
@@ -96,7 +96,7 @@ class Writers {
       emit: silent,
       logger: { debug: silent, warn: silent, error: silent },
       member: () => {
-        throw new Error('There is none.');
+        throw new Error('There is no member.');
       },
     };
     const casStore: CasStore = {
@@ -117,7 +117,7 @@ class Writers {
   }
 }
 
-// The numbers of docs/how-it-works/others.md are those of 100 processes.
+// docs/how-it-works/others.md quotes the numbers for 100 processes.
 describe.each([
   { count: 20, roundTrip: 5 },
   { count: 100, roundTrip: 20 },
@@ -129,7 +129,7 @@ describe.each([
   });
   afterEach(() => writers.stop());
 
-  it('is written once by each of them every third of a window', async () => {
+  it('is written once per process every third of a window', async () => {
     expect(Object.keys(writers.record.reports)).toHaveLength(count);
     const before = writers.shared.writes;
     await writers.pass(10 * WINDOW);
@@ -138,17 +138,17 @@ describe.each([
     expect(each).toBeLessThan(31);
   });
 
-  it('carries a report of each of them, and no confirmation waits for that', async () => {
+  it('stores a report of each process without delaying confirmations', async () => {
     const before = writers.shared.writes;
     writers.all('b', 'down');
     await writers.pass(60 * SECOND, () => writers.missing('b') === count);
     expect(writers.missing('b')).toBe(count);
-    // Half of a window would be the start of the danger; a third of it is used up between two writes anyway.
+    // Below half a window, a confirmation could expire: a third of a window passes between two writes anyway.
     expect(writers.shortest).toBeGreaterThan(WINDOW / 2);
     expect(writers.shared.writes - before).toBeLessThan(20 * count);
   });
 
-  it('is switched in time when most miss the active member', async () => {
+  it('is switched in time if most processes cannot reach the active member', async () => {
     writers.all('a', 'down');
     const switched = await writers.pass(60 * SECOND, () => writers.record.epoch === 2);
     expect(writers.record).toMatchObject({ active: 'b', history: [{ reason: 'failure' }] });
@@ -165,17 +165,17 @@ describe('a write to a record that is a second away', () => {
   });
   afterEach(() => writers.stop());
 
-  it('confirms from its sending on', async () => {
+  it('confirms from when it was sent', async () => {
     await writers.pass(10 * WINDOW);
     expect(writers.longest).toBeLessThan(WINDOW - 0.8 * SECOND);
     expect(writers.longest).toBeGreaterThan(WINDOW - 1.5 * SECOND);
   });
 
-  it('confirms nothing if the machine is suspended before its answer comes', async () => {
+  it('confirms nothing if the machine is suspended before its reply arrives', async () => {
     const { writes } = writers.shared;
     await writers.pass(WINDOW, () => writers.shared.writes > writes);
     writers.clock.suspend(3_600_000);
-    // Longer than the answer takes, and shorter than the next write.
+    // Long enough for the reply to arrive, but not for the next write.
     await writers.pass(0.7 * SECOND);
     expect(writers.longest).toBe(-Infinity);
     await writers.pass(SECOND);

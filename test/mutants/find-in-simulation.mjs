@@ -4,9 +4,9 @@ import { constants } from 'node:os';
 import { bundleWorld } from '../world/bundle.mjs';
 
 /**
- * Runs the simulation with each of these faults.
+ * Runs the simulation with each fault.
  *
- * @param onResult called with a fault, and with what is wrong, or else how it was found
+ * @param onResult Called with a fault, and with either the problem or how the fault was found.
  */
 export async function findInSimulation(mutants, { search, seconds }, onResult) {
   const bundles = new Bundles();
@@ -17,15 +17,15 @@ export async function findInSimulation(mutants, { search, seconds }, onResult) {
       search || mutant.seed === undefined ? undefined : await firstViolation(bundle, mutant.seed, 1, seconds);
     const result = known ?? (await firstViolation(bundle, 1, Number.MAX_SAFE_INTEGER, seconds));
     bundles.remove(bundle);
-    if (result === undefined) onResult(mutant, `the simulation did not find it in ${seconds} s`);
+    if (result === undefined) onResult(mutant, `not found by the simulation within ${seconds} s`);
     else if (await firstViolation(sound, result.seed, 1, seconds))
-      onResult(mutant, `seed ${result.seed} fails without a fault, too`);
+      onResult(mutant, `seed ${result.seed} also fails without the fault`);
     else onResult(mutant, undefined, `seed ${result.seed}, ${result.seconds} s, ${result.violation}`);
   }
   bundles.removeAll();
 }
 
-/** The bundles of the simulation: none of them outlives this process, also not after Ctrl-C. */
+/** The simulation's bundles. They are removed when this process ends, even after Ctrl-C. */
 class Bundles {
   #paths = new Set();
 
@@ -52,7 +52,7 @@ class Bundles {
   }
 }
 
-/** Resolves to the first of these seeds that shows a violation, and that violation. */
+/** Resolves to the first seed that causes a violation, and that violation. */
 async function firstViolation(bundle, first, count, seconds) {
   const args = ['--seed', first, '--seeds', count, '--seconds', seconds, '--stop'].map(String);
   const { stdout, stderr, status } = await run([bundle, ...args]);

@@ -1,13 +1,13 @@
 import { join } from 'node:path';
 import { JestRun } from '../../scripts/jest.mjs';
 
-// What explorations draw, so that they find the same again.
+// A fixed seed, so that explorations find the same faults again.
 const LOCK_TESTS_SEED = '7';
 
 /**
- * Runs the spec of each of these faults with it, after all of these specs without any.
+ * Runs all specs without a fault, and then each fault's spec with the fault.
  *
- * @param onResult called with a fault, and with what is wrong, or else how it was found
+ * @param onResult Called with a fault, and with either the problem or how the fault was found.
  */
 export async function findInSpecs(mutants, onResult) {
   const run = new JestRun({ config: join(import.meta.dirname, 'jest.config.mjs') });
@@ -29,11 +29,11 @@ export async function findInSpecs(mutants, onResult) {
     const { killedBy, test } = mutant;
     const red = redWithoutFault.find(({ file }) => file === killedBy);
     const [result] = red ? [] : await failedTests([killedBy], [test], { MUTANT: JSON.stringify(mutant) });
-    if (red) onResult(mutant, `${killedBy} fails without a fault, too: ${red.error}`);
-    else if (result === undefined) onResult(mutant, `"${test}" of ${killedBy} passes`);
-    // Otherwise the file could not be loaded, which shows nothing.
+    if (red) onResult(mutant, `${killedBy} also fails without the fault: ${red.error}`);
+    else if (result === undefined) onResult(mutant, `"${test}" in ${killedBy} passes`);
+    // Any other failure, such as a file that cannot be loaded, doesn't show that the test finds the fault.
     else if (!result.error.split('\n', 1)[0].includes(test))
-      onResult(mutant, `${killedBy} fails in another way: ${result.error}`);
+      onResult(mutant, `${killedBy} fails for another reason: ${result.error}`);
     else onResult(mutant, undefined, `${killedBy}, ${result.seconds.toFixed(1)} s, ${result.error.split('\n', 1)[0]}`);
   }
   for (const each of await run.end()) console.log(`left behind: ${each}`);

@@ -10,7 +10,7 @@ interface Mutant {
   readonly test?: string;
 }
 
-// Plain JavaScript without types, as the programs are.
+// Untyped, because the programs are plain JavaScript.
 const LIST: string = './index.mjs';
 const { MUTANTS, planted } = (await import(LIST)) as {
   MUTANTS: readonly Mutant[];
@@ -18,13 +18,13 @@ const { MUTANTS, planted } = (await import(LIST)) as {
 };
 const inRepository = (path: string) => join(import.meta.dirname, '../..', path);
 
-// Otherwise only the next night would find that the code has changed.
-it.each(MUTANTS)('the fault $id applies to the sources as they are', (mutant) => {
+// Otherwise only the nightly run would notice that the code has changed.
+it.each(MUTANTS)('the fault $id applies to the current sources', (mutant) => {
   const text = readFileSync(inRepository(mutant.file), 'utf8');
   expect(planted(mutant, text)).not.toBe(text);
 });
 
-it('each fault has a name of its own, and a seed or a test that finds it', () => {
+it('each fault has a unique id, and a seed or a test that finds it', () => {
   expect(new Set(MUTANTS.map(({ id }) => id)).size).toBe(MUTANTS.length);
   expect(MUTANTS.filter(({ seed, killedBy }) => seed === undefined && killedBy === undefined)).toEqual([]);
   const specs = MUTANTS.filter(({ killedBy }) => killedBy !== undefined);

@@ -8,12 +8,12 @@ import { SIMULATED } from './simulated.mjs';
 
 const USAGE = `usage: npm run mutants -- [options]
 
-Plants faults in the sources, one at a time, and lets the simulation or a spec find each of them.
-The files in lib/ stay as they are.
+Plants faults in the sources, one at a time, and checks that the simulation or a spec finds each one.
+The files in lib/ are not changed.
 
-  --only id,id    only these
-  --search        the simulation searches for each fault, with no seed that is known to find it
-  --seconds 60    searches for so many seconds of CPU time`;
+  --only id,id    plants only these faults
+  --search        lets the simulation search for each fault, ignoring the known seeds
+  --seconds 60    searches for each fault for up to this many seconds of CPU time`;
 
 const { values: options } = commandLine(USAGE, {
   options: {

@@ -6,9 +6,7 @@ const RECIPES = 'lib/recipes';
 const MEMORY = 'lib/providers/memory';
 const REDLOCK = 'lib/providers/redlock';
 
-/**
- * Faults in what the simulation runs. One that it does not find has a `reason` instead of a `seed`.
- */
+/** Faults in the code that the simulation runs. A fault that it does not find has a `reason` instead of a `seed`. */
 export const SIMULATED = [
   // The script: queue and handoff.
   {
@@ -16,17 +14,17 @@ export const SIMULATED = [
     file: `${LUA}/plain-operations.lua`,
     from: "not string.find(before, '^[%dh]')",
     to: "not string.find(before, '^%d')",
-    breaks: 'an operation does not run behind an acquire that finds its own lock',
+    breaks: 'an operation does not run after an acquire that finds its own lock',
     killedBy: 'test/redis/chain-script.spec.ts',
     test: 'go on behind a lock that the ask holds already',
-    reason: 'the key is then requested in its turn, which costs a round trip and breaks nothing',
+    reason: 'the key is then requested later, which costs a round trip and breaks nothing',
   },
   {
     id: 'notice-not-passed-on',
     file: `${LUA}/operations.lua`,
     from: 'if isKnown and left < 1000 then retained = left end',
     to: '',
-    breaks: 'a waiter that leaves does not pass on when the lock frees itself',
+    breaks: 'a waiter that leaves does not pass on when the lock expires',
     seed: 27,
   },
   {
@@ -34,7 +32,7 @@ export const SIMULATED = [
     file: `${LUA}/handoff.lua`,
     from: 'if isNotified and not toAll then return end',
     to: 'if isNotified then return end',
-    breaks: 'only the first of the limited waiters learns when a retained lock ends',
+    breaks: 'only the first limited waiter learns when a retained lock ends',
     seed: 4647,
   },
   {
@@ -53,15 +51,14 @@ export const SIMULATED = [
     breaks: 'no waiter learns when a short provisional lease ends',
     killedBy: 'test/redis/wake-ups.spec.ts',
     test: 'when the lock is handed to a writer for less than a second',
-    reason:
-      'the others then ask again within a second, and nothing tells that from a process that needs its provisional lease',
+    reason: 'the others retry within a second, which looks the same as a process that uses its whole provisional lease',
   },
   {
     id: 'release-hands-nothing-over',
     file: `${LUA}/handoff.lua`,
     from: '  pcall(serve, lock, value)\n',
     to: '',
-    breaks: 'a release grants the lock to no waiter',
+    breaks: 'a release does not grant the lock to a waiter',
     seed: 2,
   },
   {
@@ -69,7 +66,7 @@ export const SIMULATED = [
     file: `${LUA}/operations.lua`,
     from: "if value and byte(value) == 112 and isOurs(value) then call('SETRANGE', lock, 0, 'w') end -- p",
     to: '',
-    breaks: 'a release does not see that somebody has queued since the grant',
+    breaks: 'a release does not notice callers that have queued since the grant',
     seed: 8,
   },
   {
@@ -77,7 +74,7 @@ export const SIMULATED = [
     file: `${LUA}/handoff.lua`,
     from: "token, count = takeTokens(sole == '' and COHORT or 1, true)",
     to: "token, count = takeTokens(1, true), sole == '' and COHORT or 1",
-    breaks: 'a handoff reserves one token for a whole cohort',
+    breaks: 'a handoff reserves only one token for a whole cohort',
     seed: 4,
   },
   {
@@ -85,7 +82,7 @@ export const SIMULATED = [
     file: `${LUA}/records.lua`,
     from: "  call('ZADD', seen, 'XX', 'LT', now - LIVE, who)\n",
     to: '',
-    breaks: 'a process that does not answer a grant counts as alive',
+    breaks: 'a process that does not respond to a grant counts as alive',
     seed: 55,
   },
   {
@@ -93,7 +90,7 @@ export const SIMULATED = [
     file: `${LUA}/records.lua`,
     from: 'if ends and ends > now then return value end',
     to: 'if ends then return value end',
-    breaks: 'a handoff that was not confirmed keeps the lock until its key expires',
+    breaks: 'an unconfirmed handoff keeps the lock until its key expires',
     seed: 22,
   },
   {
@@ -101,7 +98,7 @@ export const SIMULATED = [
     file: `${LUA}/handoff.lua`,
     from: "return call('PUBLISH', counter .. who, notice) > 0",
     to: "return call('PUBLISH', counter .. who, notice) >= 0",
-    breaks: 'a lock is handed to a process that does not listen',
+    breaks: 'a lock is handed to a process that is not subscribed',
     seed: 8,
   },
   {
@@ -118,7 +115,7 @@ export const SIMULATED = [
     file: `${LUA}/records.lua`,
     from: "if mode == 'x' or sub(value, 1, 1) ~= mode then return false end",
     to: "if mode == 'x' and sub(value, 1, 1) ~= 's' or mode ~= 'x' and sub(value, 1, 1) ~= mode then return false end",
-    breaks: 'a writer enters beside readers',
+    breaks: 'a writer is granted the lock alongside readers',
     seed: 17,
   },
   {
@@ -126,7 +123,7 @@ export const SIMULATED = [
     file: `${LUA}/records.lua`,
     from: 'used + weight <= min(smallest, limit)',
     to: 'used + weight <= min(smallest, limit) + 1',
-    breaks: 'a limit lets one holder too many in',
+    breaks: 'a limit admits one holder too many',
     seed: 7,
   },
   {
@@ -134,7 +131,7 @@ export const SIMULATED = [
     file: `${LUA}/records.lua`,
     from: "call('ZADD', holders, now + left, 'h' .. sub(value, 18))",
     to: "call('ZADD', holders, now, 'h' .. sub(value, 18))",
-    breaks: 'the only limited holder is forgotten when a second one comes',
+    breaks: 'the only limited holder is forgotten when a second one arrives',
     seed: 2,
   },
   {
@@ -150,7 +147,7 @@ export const SIMULATED = [
     file: `${LUA}/records.lua`,
     from: "if call('ZCARD', holders) > 1 then",
     to: "if call('ZCARD', holders) > 2 then",
-    breaks: 'the last but one of the readers frees the lock',
+    breaks: 'the second-to-last reader frees the lock',
     seed: 2,
   },
   {
@@ -158,7 +155,7 @@ export const SIMULATED = [
     file: `${LUA}/records.lua`,
     from: "ipairs(call('ZRANGEBYSCORE', holders, '-inf', now))",
     to: "ipairs(call('ZRANGEBYSCORE', holders, '-inf', 0))",
-    breaks: 'a reader whose lease is over keeps writers out',
+    breaks: 'a reader whose lease has ended keeps writers out',
     seed: 7,
   },
   {
@@ -166,7 +163,7 @@ export const SIMULATED = [
     file: `${LUA}/operations.lua`,
     from: "call('PEXPIRE', lock, max(lease, till))",
     to: "call('PTTL', lock)",
-    breaks: 'a renewal is answered and not executed',
+    breaks: 'a renewal is acknowledged but not executed',
     seed: 2,
   },
   {
@@ -174,7 +171,7 @@ export const SIMULATED = [
     file: `${LUA}/operations.lua`,
     from: 'max(lease, minHold, isConfirmed and ends - now or 0)',
     to: 'max(lease, minHold)',
-    breaks: 'the renewal of a reader shortens its minHold',
+    breaks: "a reader's renewal shortens its minHold",
     seed: 68,
   },
   {
@@ -190,7 +187,7 @@ export const SIMULATED = [
     file: `${LUA}/operations.lua`,
     from: 'elseif own and keepFor > 0 then',
     to: 'elseif own and keepFor > 1000000000 then',
-    breaks: 'a release frees a key that is to be retained',
+    breaks: 'a release frees a key that must be retained',
     seed: 27,
   },
   // The provider.
@@ -199,7 +196,7 @@ export const SIMULATED = [
     file: `${REDIS}/redis-request.ts`,
     from: 'validUntil(sentAt, left), isFullLease);',
     to: 'validUntil(this.requests.context.clock.now(), left), isFullLease);',
-    breaks: 'the lease of a grant counts from the receipt of the answer',
+    breaks: "a grant's lease counts from the receipt of the reply",
     seed: 90,
   },
   {
@@ -207,7 +204,7 @@ export const SIMULATED = [
     file: `${REDIS}/redis-request.ts`,
     from: 'validUntil(sentAt, Math.min(held.left, lease))',
     to: 'validUntil(sentAt + lease / 3, Math.min(held.left, lease))',
-    breaks: 'a renewed lease counts for a third too long',
+    breaks: 'a renewed lease counts for a third longer than it lasts',
     seed: 2,
   },
   {
@@ -215,7 +212,7 @@ export const SIMULATED = [
     file: `${REDIS}/redis-request.ts`,
     from: 'grantedAt === undefined ? -Infinity : validUntil(grantedAt, provisional)',
     to: 'validUntil(this.requests.context.clock.now(), provisional)',
-    breaks: 'the provisional lease of a handoff counts from the receipt of its message',
+    breaks: "a handoff's provisional lease counts from the receipt of its message",
     seed: 22,
   },
   {
@@ -223,7 +220,7 @@ export const SIMULATED = [
     file: `${REDIS}/redis-request.ts`,
     from: 'this.#hold(validUntil(sentAt, held.left));',
     to: 'this.#hold(validUntil(this.requests.context.clock.now(), held.left));',
-    breaks: 'a confirmed lease counts from the receipt of the answer',
+    breaks: 'a confirmed lease counts from the receipt of the reply',
     seed: 59,
   },
   {
@@ -239,7 +236,7 @@ export const SIMULATED = [
     file: `${REDIS}/redis-request.ts`,
     from: "    this.#end('granted');\n",
     to: "    this.#end('granted');\n    this.requests.forget(this.request.id);\n",
-    breaks: 'a message about a grant that was reported before is answered with a release',
+    breaks: 'a message about a grant that was already reported triggers a release',
     seed: 18,
   },
   {
@@ -247,38 +244,38 @@ export const SIMULATED = [
     file: `${REDIS}/redis-request.ts`,
     from: 'isFullLease ? this.#callers : 1, validUntil',
     to: 'this.#callers, validUntil',
-    breaks: 'a grant that a repeated acquire finds lets followers in',
+    breaks: 'a grant found by a repeated acquire admits followers',
     killedBy: 'test/redis/reconnection.spec.ts',
     test: 'lets no followers in by a grant whose answer was lost',
-    reason: 'a token is repeated only if tokens follow each other without a gap, after a lost answer and new callers',
+    reason: 'a token repeats only if tokens are consecutive, and only after a lost reply and new callers',
   },
   {
     id: 'followers-of-another-grant',
     file: `${REDIS}/redis-request.ts`,
     from: 'if (held.token !== this.#token) this.#tokens = 1;',
     to: '',
-    breaks: 'the tokens of a cohort survive another grant at the confirmation',
+    breaks: "a cohort's tokens survive a confirmation that finds another grant",
     killedBy: 'test/redis/reconnection.spec.ts',
     test: 'lets no followers in by a grant that it finds instead of the one that it was to confirm',
-    reason: 'a confirmation that finds another grant follows a lost answer of exactly the request before it',
+    reason: 'a confirmation finds another grant only if the reply to exactly the previous request was lost',
   },
   {
     id: 'old-server-time',
     file: `${REDIS}/server-clock.ts`,
     from: 'if (now - this.#sentAt > RECENT) return undefined;',
     to: 'if (this.#sentAt === -Infinity) return undefined;',
-    breaks: 'an observation of the server clock counts after any time',
+    breaks: 'an observation of the server clock never expires',
     killedBy: 'test/redis/refusals.spec.ts',
     test: 'knows nothing after 10 s, or when the connection was lost',
     reason:
-      'each queued request observes the clock each second, so an old observation needs a message that overtakes the first answer',
+      'each queued request observes the clock every second, so an old observation needs a message that overtakes the first reply',
   },
   {
     id: 'never-asks-again',
     file: `${REDIS}/redis-request.ts`,
     from: 'export const POLL_INTERVAL = 1_000;',
     to: 'export const POLL_INTERVAL = 1_000_000;',
-    breaks: 'a waiter whose message was lost does not ask again',
+    breaks: 'a waiter whose message was lost does not retry',
     seed: 14,
   },
   {
@@ -286,7 +283,7 @@ export const SIMULATED = [
     file: `${REDIS}/redis-request.ts`,
     from: 'clock.setTimer(wake, freeIn + 1)',
     to: 'clock.setTimer(wake, freeIn + 1_000_000)',
-    breaks: 'a waiter does not ask when the lock frees itself',
+    breaks: 'a waiter does not retry when the lock expires',
     seed: 7,
   },
   {
@@ -294,17 +291,17 @@ export const SIMULATED = [
     file: `${REDIS}/redis-backend.ts`,
     from: '    this.#requests.onDown(cause);\n',
     to: '',
-    breaks: 'a waiter is not told that the connection has ended',
+    breaks: 'a waiter is not notified that the connection has ended',
     killedBy: 'test/redis/reconnection.spec.ts',
     test: 'tells a request that waits when its connection is lost',
-    reason: 'it asks again within a second all the same, which is within the bound after an outage',
+    reason: 'the waiter still retries within a second, which is within the time allowed after an outage',
   },
   {
     id: 'script-not-loaded',
     file: `${REDIS}/client/batcher.ts`,
     from: "if (!resent?.withText && error.message.startsWith('NOSCRIPT')) {",
     to: "if (!resent?.withText && error.message.startsWith('NO SCRIPT')) {",
-    breaks: 'a server that has forgotten the script does not get it again',
+    breaks: 'the script is not loaded again on a server that has lost it',
     seed: 2,
   },
   {
@@ -312,7 +309,7 @@ export const SIMULATED = [
     file: `${REDIS}/client/command-connection.ts`,
     from: 'for (const identity of this.#lost) this.#kill(identity);',
     to: '',
-    breaks: 'commands of a lost connection are executed behind later ones',
+    breaks: 'commands of a lost connection are executed after later ones',
     seed: 56,
   },
   {
@@ -320,18 +317,18 @@ export const SIMULATED = [
     file: `${REDIS}/client/command-connection.ts`,
     from: "          onFailure(new Error('The reply arrived after its connection was dropped.'));\n          return;\n",
     to: '',
-    breaks: 'a reply counts that came after its connection was given up',
+    breaks: 'a reply counts although it arrived after its connection was dropped',
     killedBy: 'test/redis/reconnection.spec.ts',
     test: 'does not believe what a server answers on a connection that was given up',
     reason:
-      'the reply must come within the 100 ms for which ioredis reads a connection that was given up, from a master that was replaced meanwhile',
+      'the reply must come from a master that has been replaced, within the 100 ms for which ioredis still reads a dropped connection',
   },
   {
     id: 'silence-not-noticed',
     file: `${REDIS}/client/command-connection.ts`,
     from: 'if (silent < commandTimeout) this.#listen(',
     to: 'if (silent < 1_000_000) this.#listen(',
-    breaks: 'a server that does not answer is waited for without end',
+    breaks: 'commands wait forever for a server that does not respond',
     seed: 12,
   },
   // The core.
@@ -340,7 +337,7 @@ export const SIMULATED = [
     file: `${HOLD}/releases.ts`,
     from: "if (outcome === 'unknown') this.#keep({",
     to: "if (outcome === 'unknown' && lasting < 0) this.#keep({",
-    breaks: 'a release without an answer is not sent again',
+    breaks: 'a release without a reply is not retried',
     seed: 12,
   },
   {
@@ -348,7 +345,7 @@ export const SIMULATED = [
     file: `${HOLD}/releases.ts`,
     from: '    for (const release of this.#pending) release.until = now + release.lasting;\n',
     to: '',
-    breaks: 'what was sent before a long outage is executed after its release was given up',
+    breaks: 'a command sent before a long outage is executed after its release was abandoned',
     seed: 105,
   },
   {
@@ -356,7 +353,7 @@ export const SIMULATED = [
     file: `${ACQUIRE}/key-request.ts`,
     from: 'const { mayHaveArrived } = this;',
     to: 'const mayHaveArrived = false;',
-    breaks: 'the release of a request that was given up is not repeated',
+    breaks: 'the release of an abandoned request is not retried',
     seed: 16,
   },
   {
@@ -372,7 +369,7 @@ export const SIMULATED = [
     file: `${HOLD}/held-lease.ts`,
     from: '      this.#validUntil = Math.min(this.#validUntil, validUntil(now, this.#length));\n',
     to: '',
-    breaks: 'a shorter lease counts from its acknowledgement, and not from its sending',
+    breaks: 'a shorter lease counts from its acknowledgement instead of from when it was sent',
     seed: 90,
   },
   {
@@ -380,7 +377,7 @@ export const SIMULATED = [
     file: 'lib/core/toolkit/validity.ts',
     from: 'return sentAt + lease - (lease * DRIFT + 2);',
     to: 'return sentAt + lease;',
-    breaks: 'a lease has no margin for clocks of different speed',
+    breaks: 'a lease has no margin for clock drift',
     seed: 42,
   },
   {
@@ -404,7 +401,7 @@ export const SIMULATED = [
     file: `${HOLD}/cohort.ts`,
     from: '    if (this.#fencingToken !== null) this.#fencingToken += 1n;\n',
     to: '',
-    breaks: 'all callers of a cohort have one token',
+    breaks: 'all callers of a cohort share one token',
     seed: 4,
   },
   {
@@ -412,7 +409,7 @@ export const SIMULATED = [
     file: `${ACQUIRE}/key-queue.ts`,
     from: "|| grant.request.mode !== 'shared' || next === undefined",
     to: '|| next === undefined',
-    breaks: 'all waiters of a process enter with one exclusive grant',
+    breaks: 'all waiters of a process enter under one exclusive grant',
     seed: 4,
   },
   {
@@ -420,10 +417,10 @@ export const SIMULATED = [
     file: `${HOLD}/guarded-task.ts`,
     from: '  if (lost) return endUnstarted(lock, lost, onLost);\n',
     to: '',
-    breaks: 'a task begins under a lock that was lost before',
+    breaks: 'a task starts under a lock that is already lost',
     killedBy: 'test/core/guarded-task.spec.ts',
     test: 'does not start under a lock that was lost after its grant',
-    reason: 'the lock must end in the tick between its grant and its task',
+    reason: 'the lock must end in the tick between its grant and the start of its task',
   },
   {
     id: 'loss-not-reported',
@@ -438,7 +435,7 @@ export const SIMULATED = [
     file: `${HOLD}/held-grant.ts`,
     from: 'Math.min(renewAt, validUntil, ',
     to: 'Math.min(renewAt, ',
-    breaks: 'a lease that ends is noticed at the next renewal',
+    breaks: 'the end of a lease is noticed only at the next renewal',
     seed: 2,
   },
   {
@@ -454,7 +451,7 @@ export const SIMULATED = [
     file: `${ACQUIRE}/waiter.ts`,
     from: 'if (signal && this.isQueued) leaveOnAbort(signal, this);',
     to: '',
-    breaks: 'a caller whose signal aborts goes on waiting',
+    breaks: 'a caller whose signal aborts keeps waiting',
     seed: 7,
   },
   {
@@ -462,7 +459,7 @@ export const SIMULATED = [
     file: `${HOLD}/held-grant.ts`,
     from: 'minHold === 0 || !this.#isUsed',
     to: 'minHold === 0 || this.#isUsed',
-    breaks: 'a key with minHold is released with its task',
+    breaks: 'a key with minHold is released when its task ends',
     seed: 27,
   },
   {
@@ -470,7 +467,7 @@ export const SIMULATED = [
     file: `${ACQUIRE}/key-chain.ts`,
     from: '    this.dismiss();\n    return request(trace);',
     to: '    return request(trace);',
-    breaks: 'callers behind a refused one of the same call keep their places',
+    breaks: "the requests for a call's later keys stay queued after an earlier one is refused",
     seed: 72,
   },
   {
@@ -478,7 +475,7 @@ export const SIMULATED = [
     file: `${ACQUIRE}/key-chain.ts`,
     from: '      if (!queue.isEmpty) return;\n',
     to: '',
-    breaks: 'a call with several keys takes the place of a caller that waits',
+    breaks: 'a call with several keys requests a key ahead although other callers already wait for it',
     seed: 63,
   },
   // Jobs and leaders.
@@ -487,7 +484,7 @@ export const SIMULATED = [
     file: `${RECIPES}/jobs/job.ts`,
     from: 'record === undefined || record.tick < tick,',
     to: 'record === undefined || record.tick <= tick,',
-    breaks: 'a tick is begun by each process that is fired for it',
+    breaks: 'every process whose timer fires starts the tick',
     seed: 29,
   },
   {
@@ -495,7 +492,7 @@ export const SIMULATED = [
     file: `${RECIPES}/jobs/job.ts`,
     from: '{ ...record, state, endedAt:',
     to: "{ ...record, state: 'running', endedAt:",
-    breaks: 'a run that has ended is taken for abandoned',
+    breaks: 'a finished run counts as abandoned',
     seed: 262,
   },
   {
@@ -503,7 +500,7 @@ export const SIMULATED = [
     file: `${RECIPES}/jobs/missing-runs.ts`,
     from: 'if (record.attempt <= this.options.afterCrash) {',
     to: 'if (record.attempt <= this.options.afterCrash + 1) {',
-    breaks: 'an abandoned run is begun once more than it may be',
+    breaks: 'an abandoned run is restarted one time too many',
     seed: 85,
   },
   {
@@ -511,7 +508,7 @@ export const SIMULATED = [
     file: `${RECIPES}/jobs/missing-runs.ts`,
     from: "else if (seen.record?.state === 'running') await",
     to: "else if (seen.record?.state === 'failed') await",
-    breaks: 'an abandoned run is never begun again',
+    breaks: 'an abandoned run is never restarted',
     seed: 433,
   },
   {
@@ -527,7 +524,7 @@ export const SIMULATED = [
     file: `${RECIPES}/jobs/job.ts`,
     from: 'if (ahead <= most) return false;',
     to: 'if (ahead <= 1e12) return false;',
-    breaks: 'a process whose clock is ahead begins ticks of the future',
+    breaks: 'a process whose clock is ahead starts future ticks',
     seed: 85,
   },
   {
@@ -535,7 +532,7 @@ export const SIMULATED = [
     file: `${RECIPES}/campaign.ts`,
     from: "      this.end('lost', error);\n",
     to: '',
-    breaks: 'the signal of a term does not abort when its lock is lost',
+    breaks: "a term's signal does not abort when its lock is lost",
     seed: 29,
   },
   {
@@ -552,7 +549,7 @@ export const SIMULATED = [
     file: `${REDIS}/cluster-servers.ts`,
     from: 'if (shard.server === server) continue;',
     to: 'if (shard.server !== undefined) continue;',
-    breaks: 'a bucket whose slot has moved is requested at its old master',
+    breaks: 'a bucket whose slot has moved is still requested from its old master',
     seed: 19,
   },
   {
@@ -560,7 +557,7 @@ export const SIMULATED = [
     file: `${REDIS}/cluster-servers.ts`,
     from: 'hashSlotOf(String(bucket)));',
     to: 'hashSlotOf(String((bucket + 1) % BUCKETS)));',
-    breaks: 'each bucket is looked for in the slot of the next one',
+    breaks: 'each bucket is looked up in the slot of the next one',
     seed: 4,
   },
   // The order in a process, and locks in memory.
@@ -575,7 +572,7 @@ export const SIMULATED = [
       this.head = waiter;
       this.#tail = last;
     }`,
-    breaks: 'the caller that came last enters first',
+    breaks: 'the newest caller enters first',
     seed: 1,
   },
   {
@@ -583,7 +580,7 @@ export const SIMULATED = [
     file: `${MEMORY}/memory-store.ts`,
     from: 'else if (keepFor > 0) slot.retain(',
     to: 'else if (keepFor > 1_000_000) slot.retain(',
-    breaks: 'the memory provider frees a key that is to be retained',
+    breaks: 'the memory provider frees a key that must be retained',
     seed: 1,
   },
   {
@@ -591,7 +588,7 @@ export const SIMULATED = [
     file: `${MEMORY}/memory-store.ts`,
     from: 'const wakesAt = slot.waiters.length === 0 ? Infinity : slot.firstEnd;',
     to: 'const wakesAt = Infinity;',
-    breaks: 'no waiter of the memory provider learns that a hold has ended',
+    breaks: 'waiters of the memory provider do not learn that a hold has expired',
     seed: 11,
   },
   {
@@ -599,7 +596,7 @@ export const SIMULATED = [
     file: `${MEMORY}/memory-store.ts`,
     from: 'if (!this.admits(slot, waiter.request)) break;',
     to: 'if (slot.live > 0 && waiter.request.mode === slot.holds[0]?.mode) break;',
-    breaks: 'the memory provider lets a writer in beside readers',
+    breaks: 'the memory provider admits a writer alongside readers',
     seed: 1,
   },
   // Redlock.
@@ -608,7 +605,7 @@ export const SIMULATED = [
     file: `${REDLOCK}/nodes.ts`,
     from: 'return Math.floor(this.count / 2) + 1;',
     to: 'return Math.floor(this.count / 2);',
-    breaks: 'a minority of the nodes grants a lock',
+    breaks: 'a lock is granted without a majority of the nodes',
     seed: 18,
   },
   {
@@ -616,7 +613,7 @@ export const SIMULATED = [
     file: `${REDLOCK}/round.ts`,
     from: 'const deadline = validUntil(sentAt, Math.min',
     to: 'const deadline = validUntil(this.nodes.clock.now(), Math.min',
-    breaks: 'a grant counts from the arrival of its votes, and not from their request',
+    breaks: 'a grant counts from the arrival of its votes instead of from their request',
     seed: 36,
   },
   {
@@ -656,7 +653,7 @@ export const SIMULATED = [
     file: `${REDLOCK}/probation.ts`,
     from: 'this.#votesFrom = isNoted ? 0 : this.#seen.since + this.maxLease;',
     to: 'this.#votesFrom = 0;',
-    breaks: 'a node that may have forgotten its votes votes at once',
+    breaks: 'a node that may have lost its votes votes immediately',
     seed: 242,
   },
 ];

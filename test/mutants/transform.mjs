@@ -9,14 +9,14 @@ const { MUTANT } = process.env;
 const mutant = MUTANT === undefined ? undefined : JSON.parse(MUTANT);
 const typescript = swc.createTransformer();
 
-/** Jest's transform of a source that may have a planted fault. The files themselves stay as they are. */
+/** A Jest transform that plants a fault in a source in memory. The files are not changed. */
 export default {
   process: (text, path, options) => transformerOf(path).process(sourceOf(text, path), path, options),
   processAsync: async (text, path, options) => {
     const transformer = transformerOf(path);
     return await (transformer.processAsync ?? transformer.process)(sourceOf(text, path), path, options);
   },
-  // By the text with the fault: all other files are transformed one time for all faults.
+  // The key includes the text with the fault. All other files are transformed only once for all faults.
   getCacheKey: (text, path, options) =>
     createHash('sha256')
       .update([options.configString, options.instrument, options.supportsStaticESM, path].join('\n'))

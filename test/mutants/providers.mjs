@@ -115,7 +115,7 @@ export const PROVIDERS = [
     to: 'this.#standing.filter((round) => round !== undefined).length',
     breaks: 'a vote counts for a renewal although it was never part of a majority',
     killedBy: 'test/redlock/lost-votes.spec.ts',
-    test: 'a vote that was asked for again does not count before a renewal or a recount',
+    test: 'a regained vote does not count before a renewal or a recount',
   },
   {
     id: 'late-vote-never-counts',
@@ -124,7 +124,7 @@ export const PROVIDERS = [
     to: 'this.own.votes.acknowledge(node, round);',
     breaks: 'a vote that arrives after the grant does not count until the next renewal',
     killedBy: 'test/redlock/lost-votes.spec.ts',
-    test: 'a vote that was asked for again counts from its recount on',
+    test: 'a regained vote counts from its recount on',
   },
   {
     id: 'vote-behind-release',
@@ -133,7 +133,7 @@ export const PROVIDERS = [
     to: 'if (command.isOpen === false) return undefined;',
     breaks: 'a node is asked to vote again after its release was sent',
     killedBy: 'test/redlock/lost-votes.spec.ts',
-    test: 'a vote that was asked for again does not outlive a release',
+    test: 'a regained vote does not outlive a release',
   },
   {
     id: 'note-for-shorter-lease',
@@ -142,7 +142,7 @@ export const PROVIDERS = [
     to: '',
     breaks: 'a note written for a shorter maxLease ends the probation',
     killedBy: 'test/redlock/probation.spec.ts',
-    test: 'counts when a shorter maxLease was counted',
+    test: 'counts if a shorter maxLease was counted',
   },
   // Failover.
   {

@@ -31,16 +31,16 @@ interface Process {
 }
 
 /**
- * The cases of every backend that has a CasStore. All processes share the values.
+ * Defines the cases of every backend with a CasStore. All processes share the values.
  *
- * @param start starts a process; an impatient one notices soon that its server is silent
- * @param revisionOf grows with each write of the value
+ * @param start Starts a process. An impatient one soon notices that its server is silent.
+ * @param revisionOf Returns a number that grows with each write of the value.
  */
 function describeCasStore(
   start: (isImpatient?: boolean) => Promise<Process>,
   revisionOf: (name: string) => Promise<number>,
 ): void {
-  it.each([1, 2, 3])('compares and sets, and answers the value after it: process %i', async (process) => {
+  it.each([1, 2, 3])('compares and sets, and returns the resulting value: process %i', async (process) => {
     const { store } = await start();
     const name = `set-${process}`;
     expect(await store.compareAndSet(name, 'a', 'b')).toBeNull();
@@ -70,7 +70,7 @@ function describeCasStore(
     }
   });
 
-  it('writers that contend from the first write on make one history, in which no value follows two', async () => {
+  it('writers that contend from the first write on produce one history, in which every value has one successor', async () => {
     const writers = await Promise.all(Array.from({ length: WRITERS }, () => start()));
     const successors = new Map<string | null, string>();
     await Promise.all(
@@ -93,7 +93,7 @@ function describeCasStore(
     expect(length).toBe(WRITERS * WRITES);
   });
 
-  it('writes also to confirm a value, and when the new value is there already', async () => {
+  it('writes even to confirm a value, and if the new value is already there', async () => {
     const { store } = await start();
     await store.compareAndSet('confirmed', null, 'a');
     const first = await revisionOf('confirmed');
@@ -107,7 +107,7 @@ function describeCasStore(
     expect(await revisionOf('confirmed')).toBe(third);
   });
 
-  it('keeps values after the process that has written them', async () => {
+  it('keeps values after the process that wrote them has ended', async () => {
     const { store, stop } = await start();
     await store.compareAndSet('kept', null, 'a');
     await stop();
@@ -115,18 +115,18 @@ function describeCasStore(
     expect(await next.store.compareAndSet('kept', null, 'b')).toBe('a');
   });
 
-  it('fails soon when the server does not answer, and the outcome can be asked for again', async () => {
+  it('fails soon if the server does not respond, and a retry returns the outcome', async () => {
     const { store, wire } = await start(true);
     await store.compareAndSet('silent', null, 'a');
     wire.holdReplies();
     const sentAt = performance.now();
     await expect(store.compareAndSet('silent', 'a', 'b')).rejects.toBeInstanceOf(LockUnavailableError);
-    // Nothing else would end the wait.
+    // Without the timeout, the wait would not end.
     expect(performance.now() - sentAt).toBeLessThan(30_000);
     wire.passReplies();
-    // The server has written it.
+    // The server has written the value.
     const found = () => store.compareAndSet('silent', 'a', 'b').catch(() => undefined);
-    await until(async () => (await found()) !== undefined, 'it is answered');
+    await until(async () => (await found()) !== undefined, 'the retry is answered');
     expect(await found()).toBe('b');
   }, 90_000);
 }
@@ -154,23 +154,23 @@ describe.each<SqlType>(['mariadb', 'postgres'])('the compare-and-set store on %s
   }
 
   let made = 0;
-  // Each kind of provider in turn: they share the table.
+  // Alternates between the providers, which share the table.
   describeCasStore(
     (isImpatient) => start(PROVIDERS[(made += 1) % PROVIDERS.length], isImpatient ? { commandTimeout: '1s' } : {}),
     revisionOf,
   );
 
-  it('keeps no record of a job, and no purge deletes what it keeps', async () => {
+  it('keeps its values apart from job records and safe from purges', async () => {
     const { store, locks } = await start(TypeOrmVersionLockProvider);
     await store.compareAndSet('apart', null, 'a');
     const versions = locks.admin.backend(VersionLockBackend);
     expect((await versions.records.read('apart')).value).toBeNull();
     for await (const { name } of versions.records.list()) expect(name).not.toBe('apart');
-    // In µs: a purge deletes what is past.
+    // In µs. A purge deletes rows whose time has passed.
     expect(await revisionOf('apart')).toBeGreaterThan((Date.now() + 50 * 365 * 86_400_000) * 1_000);
   });
 
-  it('is in the table of the locks, which advisory locks do without until then', async () => {
+  it("uses the lock table, which advisory locks otherwise don't need", async () => {
     const { store, locks } = await start(TypeOrmAdvisoryLockProvider, { table: 'recorded', synchronize: false });
     await (await locks.acquire('k')).release();
     await expect(store.compareAndSet('a', null, 'a')).rejects.toThrow(/the lock table does not exist.*recorded/);
@@ -182,7 +182,7 @@ describe.each<SqlType>(['mariadb', 'postgres'])('the compare-and-set store on %s
 });
 
 describe('the compare-and-set store on ZooKeeper', () => {
-  /** A process must not lose its session because the machine is slow. */
+  /** Long enough that a slow machine does not cost a process its session. */
   const SESSION = 20_000;
   const SHORT_SESSION = 3_000;
   const processes: (() => Promise<unknown>)[] = [];
@@ -215,7 +215,7 @@ describe('the compare-and-set store on ZooKeeper', () => {
     Number((await admin.stat(`${new LockPaths('', 'test').failovers}/${name}`))?.version),
   );
 
-  it('is where a failover agrees, on a provider of its own', async () => {
+  it('stores the record of a failover between other providers', async () => {
     const fleet = await Promise.all(
       [1, 2].map(async () => {
         const main = new FailoverLockProvider({ providers: ['a', 'b'], casStore: 'zookeeper', window: '1s' });

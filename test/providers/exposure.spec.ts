@@ -23,20 +23,20 @@ import { type SqlServer, startMySqlOrMariaDb, startPostgres } from '../servers/s
 import { pathsTo } from './paths-to.js';
 
 /**
- * The places whose password an inspector finds in the backend: in the client, in its last error or in a path. The documentation promises
- * nothing about a backend, which only authors of providers have in hand.
+ * The options whose password an inspector finds in the backend: in the client, in its last error, or in a path. The
+ * documentation makes no promise about backends, which only provider authors access.
  */
 const SHOWN_BY_BACKEND = new Set([
   'url of Redis',
-  'options of ioredis',
-  'Sentinels of node-redis',
-  'a client of ioredis',
-  'a Sentinel client of node-redis',
-  'connectString of ZooKeeper, as its path',
+  'ioredis options',
+  'node-redis Sentinels',
+  'an ioredis client',
+  'a node-redis Sentinel client',
+  'connectString of ZooKeeper, in the path',
   'auth of ZooKeeper',
 ]);
 
-/** Passwords with each character that means something in an address, as people write them there. Each has both words. */
+/** Passwords with each character that has a meaning in an address, unencoded. Each contains both words. */
 const PASSWORDS = [']', '/', '?', '#', '@', ':', '%', '&', ' ', "'", '[', '\\', '%5D', '%40'].map(
   (characters) => `hunter${characters}tiger`,
 );
@@ -45,7 +45,7 @@ const WORDS = /hunter|tiger/;
 type Make = () => LockProvider;
 type ByPassword = (password: string) => readonly Make[];
 
-/** What a log could show, as a list, and a logger and listener that write it there. */
+/** Returns a list of what a log could show, and a logger and listener that append to it. */
 function recorder() {
   const seen: string[] = [];
   const see = (something: unknown) => {
@@ -54,17 +54,17 @@ function recorder() {
   return { seen, see, logger: { debug: see, warn: see, error: see } };
 }
 
-/** What could be seen of an application that cannot reach its server. */
+/** What an application that can't reach its server exposes. */
 interface Exposure {
   /** What its log, its events and its errors show. */
   readonly text: string;
-  /** Where an inspector finds passwords in the objects that the application has. */
+  /** Where an inspector finds passwords in the application's objects. */
   readonly inObjects: readonly string[];
-  /** Where an inspector finds passwords in the backend, which has the client. */
+  /** Where an inspector finds passwords in the backend, which contains the client. */
   readonly inBackend: readonly string[];
 }
 
-/** What could be seen of applications with these providers. */
+/** Returns what applications with these providers expose. */
 function exposedBy(providers: readonly Make[]): Promise<Exposure[]> {
   return Promise.all(providers.flatMap((make) => [true, false].map((failFast) => exposedByOne(make, failFast))));
 }
@@ -92,7 +92,7 @@ async function exposedByOne(make: Make, failFast: boolean): Promise<Exposure> {
   };
 }
 
-/** With a user or without, no URL, no scheme, and with a query. */
+/** URLs with and without a user, an invalid one, one without a scheme, and one with a query. */
 const redis =
   (place: (url: string) => RedisLockProviderOptions): ByPassword =>
   (password) =>
@@ -107,15 +107,18 @@ const redis =
         const options = place(url);
         return [() => new RedisLockProvider(options)];
       } catch {
-        // The clients of the application itself refuse some addresses; it gets their errors, and this package nothing.
+        // The application's own client rejects some addresses, so the error never involves this package.
         return [];
       }
     });
 
-/** Options of node-redis, which makes its 500 commands anew for options with another JSON: that took a third of the time. */
+/**
+ * Returns options for which node-redis reuses its class: it creates its 500 commands anew for each JSON of options,
+ * which took a third of the time.
+ */
 const oneKind = <T extends object>(options: T): T => ({ ...options, toJSON: () => 'options' });
 
-/** A URL, no URL, with a query, and no scheme. */
+/** A URL, an invalid one, one with a query, and one without a scheme. */
 const sqlAddresses = (protocol: string, password: string) => [
   `${protocol}://user:${password}@127.0.0.1:1/test`,
   `${protocol}://user:${password}@[127.0.0.1:1/test`,
@@ -141,11 +144,11 @@ const zooKeeper =
   (addressOf: (password: string) => string, scheme?: string): ByPassword =>
   (password) => {
     const auth = scheme && { auth: { scheme, credentials: `user:${password}` } };
-    // A start gives up after the timeout.
+    // Startup gives up after the timeout.
     return [() => new ZooKeeperLockProvider({ connectString: addressOf(password), sessionTimeout: '1s', ...auth })];
   };
 
-// A frame shows no password, and Jest looks each up in a source map.
+// Stack frames contain no passwords, and Jest looks each one up in a source map.
 const { stackTraceLimit } = Error;
 beforeAll(() => {
   Error.stackTraceLimit = 0;
@@ -154,29 +157,29 @@ afterAll(() => {
   Error.stackTraceLimit = stackTraceLimit;
 });
 
-// Every place of the options that takes an address or a password.
+// Every option that takes an address or a password.
 it.each<[string, ByPassword]>([
   ['url of Redis', redis((url) => ({ url }))],
-  ['cluster of ioredis', redis((url) => ({ cluster: [url] }))],
-  ['cluster of node-redis', redis((url) => ({ cluster: [url], options: oneKind({ defaults: {} }) }))],
-  ['options of ioredis', redis((url) => ({ options: { host: url } }))],
-  ['options of node-redis', redis((url) => ({ options: oneKind({ socket: {}, url }) }))],
+  ['cluster with ioredis', redis((url) => ({ cluster: [url] }))],
+  ['cluster with node-redis', redis((url) => ({ cluster: [url], options: oneKind({ defaults: {} }) }))],
+  ['ioredis options', redis((url) => ({ options: { host: url } }))],
+  ['node-redis options', redis((url) => ({ options: oneKind({ socket: {}, url }) }))],
   [
-    'Sentinels of node-redis',
+    'node-redis Sentinels',
     redis((url) => ({ options: oneKind({ name: 'main', sentinelRootNodes: [{ host: url, port: 1 }] }) })),
   ],
-  ['a client of ioredis', redis((url) => ({ client: new Redis(url, { lazyConnect: true }) }))],
-  ['a Cluster of ioredis', redis((url) => ({ client: new Cluster([url], { lazyConnect: true }) }))],
-  ['a client of node-redis', redis((url) => ({ client: createClient(oneKind({ url })) }))],
-  ['a Cluster of node-redis', redis((url) => ({ client: createCluster(oneKind({ rootNodes: [{ url }] })) }))],
+  ['an ioredis client', redis((url) => ({ client: new Redis(url, { lazyConnect: true }) }))],
+  ['an ioredis Cluster', redis((url) => ({ client: new Cluster([url], { lazyConnect: true }) }))],
+  ['a node-redis client', redis((url) => ({ client: createClient(oneKind({ url })) }))],
+  ['a node-redis Cluster', redis((url) => ({ client: createCluster(oneKind({ rootNodes: [{ url }] })) }))],
   [
-    'a Sentinel client of node-redis',
+    'a node-redis Sentinel client',
     redis((url) => ({
       client: createSentinel(oneKind({ name: 'main', sentinelRootNodes: [{ host: url, port: 1 }] })),
     })),
   ],
   [
-    'nodes of Redlock',
+    'Redlock nodes',
     (password) => {
       const nodes = [1, 2, 3].map((port) => ({ url: `redis://user:${password}@127.0.0.1:${port}` }));
       return [() => new RedlockLockProvider({ nodes, maxLease: '1m' })];
@@ -195,12 +198,12 @@ it.each<[string, ByPassword]>([
   ['server of memcached with a query', memcached((password) => `127.0.0.1:1?password=${password}`)],
   ['connectString of ZooKeeper', zooKeeper((password) => `user:${password}@127.0.0.1:1`)],
   ['connectString of ZooKeeper with a scheme', zooKeeper((password) => `zk://user:${password}@127.0.0.1:1`)],
-  ['connectString of ZooKeeper, as its path', zooKeeper((password) => `127.0.0.1:1/${password}`)],
+  ['connectString of ZooKeeper, in the path', zooKeeper((password) => `127.0.0.1:1/${password}`)],
   ['auth of ZooKeeper', zooKeeper(() => '127.0.0.1:1', 'digest')],
 ])(
-  'a password is shown nowhere: %s',
+  'no password is exposed: %s',
   async (place, providersWith) => {
-    // mysql2 prints what it does not know of a query.
+    // mysql2 prints query parameters that it does not know.
     const printed = jest.spyOn(console, 'error').mockReturnValue();
     const exposures = await exposedBy(PASSWORDS.flatMap(providersWith));
     printed.mockRestore();
@@ -216,7 +219,7 @@ it.each<[string, ByPassword]>([
 it.each([
   ['ioredis', (port: number) => ({ options: { port, password: 'hunter', username: 'tiger' } })],
   ['node-redis', (port: number) => ({ options: { socket: { port }, password: 'hunter', username: 'tiger' } })],
-])('a server that repeats what it does not know shows no password: %s', async (_, options) => {
+])('no password is exposed by a server that repeats unknown commands: %s', async (_, options) => {
   const server = await startRedisServer({ args: ['--rename-command', 'AUTH', '', '--rename-command', 'HELLO', ''] });
   const exposures = await exposedBy([() => new RedisLockProvider(options(server.port))]);
   await server.stop();
@@ -226,7 +229,10 @@ it.each([
   }
 });
 
-/** Everything that a log could show of an application whose server refuses all from the moment that `refuse` answers, and its lock. */
+/**
+ * Returns what a log could show about an application with a lock whose server refuses everything once `refuse`
+ * resolves.
+ */
 async function exposedByRefusals(provider: LockProvider, refuse: () => Promise<unknown>) {
   const { seen, see, logger } = recorder();
   const locks = new LockManager({ providers: { main: provider }, logger, shutdownGrace: 0 });
@@ -248,7 +254,7 @@ async function exposedByRefusals(provider: LockProvider, refuse: () => Promise<u
 it.each([
   ['ioredis', (url: string) => ({ url })],
   ['node-redis', (url: string) => ({ options: { socket: {}, url } })],
-])('commands that Redis refuses show no id of a holder: %s', async (_, options) => {
+])('commands that Redis refuses expose no holder id: %s', async (_, options) => {
   const server = await startRedisServer();
   const admin = new Redis(server.url);
   const refuse = () => admin.call('ACL', 'SETUSER', 'default', '-evalsha', '-eval');
@@ -266,14 +272,14 @@ describe.each(['mysql', 'postgres'])('statements that %s refuses', (database) =>
   afterAll(() => server.stop());
 
   it.each([SqlRowLockProvider, SqlVersionLockProvider, SqlAdvisoryLockProvider])(
-    'show no id of a holder: %p',
+    'expose no holder id: %p',
     async (Provider) => {
       const making = new LockManager({
         providers: { main: new SqlVersionLockProvider({ url: server.url, synchronize: true }) },
       });
       await making.start();
       await making.stop();
-      // With synchronize it would create the table again.
+      // No synchronize, which would create the table again.
       const provider = new Provider({ url: server.url, fencing: true });
       const text = await exposedByRefusals(provider, () => dropTables(server.url));
       expect(text).toMatch(/doesn't exist|does not exist/);
@@ -282,13 +288,13 @@ describe.each(['mysql', 'postgres'])('statements that %s refuses', (database) =>
   );
 });
 
-/** All tables of the locks, under a lock that is held where the server allows it. */
+/** Drops all lock tables, while a lock is held if the server allows that. */
 async function dropTables(url: string): Promise<void> {
   const drop = 'DROP TABLE IF EXISTS distributed_lock';
   if (url.startsWith('postgres')) {
     const client = new pg.Client({ connectionString: url });
     await client.connect();
-    // The row lock has the table open.
+    // The row lock keeps the table open.
     await client.query(
       "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state LIKE 'idle in%'",
     );

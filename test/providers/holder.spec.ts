@@ -27,17 +27,17 @@ interface Server {
 interface Row {
   readonly name: string;
   readonly start: () => Promise<Server>;
-  /** Whether a busy answer has the time since which the lock is held. */
+  /** Whether a busy error has the time since which the lock is held. */
   readonly knowsSince: boolean;
-  /** Whether a caller reads the name while it waits. Otherwise, an earlier refusal has read it. */
+  /** Whether a caller reads the name while it waits. Otherwise an earlier busy error must have read it. */
   readonly namesWaiter: boolean;
   readonly kinds: readonly ('shared' | 'limited')[];
-  /** A test must not depend on how fast the name is recorded. */
+  /** Records the name, so a test does not depend on how fast that happens. */
   readonly register?: (locks: LockManager) => Promise<unknown>;
 }
 
 const leases = (type: SqlType): Row => ({
-  name: `leases of ${type}`,
+  name: `version locks on ${type}`,
   start: async () => {
     const sql = await SqlBackend.start(type);
     const options = () => ({ dataSource: sql.source(), synchronize: true, commandTimeout: '10s' }) as const;
@@ -71,11 +71,11 @@ const ROWS: readonly Row[] = [
 
 async function busy(refused: Promise<unknown>): Promise<LockBusyError> {
   const error: unknown = await refused.catch((reason: unknown) => reason);
-  if (!(error instanceof LockBusyError)) throw new Error(`Expected a busy lock, and got ${String(error)}`);
+  if (!(error instanceof LockBusyError)) throw new Error(`Expected a busy lock, but got ${String(error)}`);
   return error;
 }
 
-describe.each(ROWS)('the holder of a busy lock of $name', (row) => {
+describe.each(ROWS)('the holder of a busy lock on $name', (row) => {
   let server: Server;
   const managers: LockManager[] = [];
   beforeAll(async () => {
@@ -97,18 +97,18 @@ describe.each(ROWS)('the holder of a busy lock of $name', (row) => {
   const untilNamed = (locks: LockManager, key: string) =>
     until(async () => (await busy(locks.acquire(key, { wait: 0 }))).heldBy?.instance === 'shop', 'the name is read');
 
-  it('is its instance: by 12 digits, then by its name', async () => {
+  it('is reported as its instance, first by 12 digits, then by name', async () => {
     const [shop, billing] = [await application('shop'), await application('billing')];
     const { holder } = await shop.acquire('digits');
     const { heldBy } = await busy(billing.acquire('digits', { wait: 0 }));
     expect(heldBy).toMatchObject({ method: null, holders: 1 });
     const digits = holder.slice(0, 12);
-    // A backend whose callers learn the name while they wait has not read it for one that does not.
+    // A backend that reads names for waiting callers has not read it for one that does not wait.
     expect(row.namesWaiter ? [digits] : [digits, 'shop']).toContain(heldBy?.instance);
     await untilNamed(billing, 'digits');
   });
 
-  it('is named to a caller that has waited, with the time since which it holds', async () => {
+  it('is reported by name to a caller that has waited, with the time since which it holds', async () => {
     const [shop, billing] = [await application('shop'), await application('billing')];
     const before = Date.now();
     await shop.acquire('order:42');
@@ -118,7 +118,7 @@ describe.each(ROWS)('the holder of a busy lock of $name', (row) => {
     expect(heldBy).toMatchObject({ instance: 'shop', method: null, holders: 1 });
     if (row.knowsSince) {
       const since = heldBy?.since?.getTime() ?? 0;
-      // By the clock of the server, on the same machine.
+      // By the server's clock, on the same machine.
       expect(since).toBeGreaterThan(before - 100);
       expect(since).toBeLessThan(after + 100);
       expect(message).toMatch(
@@ -130,7 +130,7 @@ describe.each(ROWS)('the holder of a busy lock of $name', (row) => {
     }
   });
 
-  it.each(row.kinds)('is a number of holders where it is %s', async (kind) => {
+  it.each(row.kinds)('is reported as a number of holders if it is %s', async (kind) => {
     const [shop, billing, third] = [
       await application('shop'),
       await application('billing'),
@@ -146,7 +146,7 @@ describe.each(ROWS)('the holder of a busy lock of $name', (row) => {
   });
 
   if (row.name === 'ZooKeeper') {
-    it('behind another waiter is the one that was seen, with its age', async () => {
+    it('is reported with its age to a caller behind another waiter', async () => {
       const [shop, billing, third] = [
         await application('shop'),
         await application('billing'),
@@ -155,9 +155,9 @@ describe.each(ROWS)('the holder of a busy lock of $name', (row) => {
       const held = await shop.acquire('queue');
       await untilNamed(third, 'queue');
       const next = billing.acquire('queue', { wait: 20_000 });
-      await until(async () => (await shop.admin.inspect('queue'))?.waiters === 1, 'the second is queued');
+      await until(async () => (await shop.admin.inspect('queue'))?.waiters === 1, 'the second caller is queued');
       const refused = busy(third.acquire('queue', { wait: 300 }));
-      await until(async () => (await shop.admin.inspect('queue'))?.waiters === 2, 'the third is queued');
+      await until(async () => (await shop.admin.inspect('queue'))?.waiters === 2, 'the third caller is queued');
       await held.release();
       await next;
       expect((await refused).message).toMatch(/for the whole wait of \d+ ms: instance "shop" held it \d+ m?s ago\./);
@@ -165,11 +165,11 @@ describe.each(ROWS)('the holder of a busy lock of $name', (row) => {
   }
 });
 
-describe('the holder of a busy lock of a composite', () => {
+describe('the holder of a busy lock on a composite', () => {
   it.each([
     ['after a wait', 2_000, 'for the whole wait of 2000 ms: instance "billing" has held it for 2 s.'],
-    ['without one', 0, 'was busy: instance "billing" has held it for 0 ms.'],
-  ])('is the one in the member that keeps the caller out of all, %s', async (_, wait, words) => {
+    ['without a wait', 0, 'was busy: instance "billing" has held it for 0 ms.'],
+  ])('is the holder in the member that keeps the caller out, %s', async (_, wait, words) => {
     const clock = new FakeClock();
     const stores = { a: new MemoryStore(), b: new MemoryStore() };
     const start = (instance: string) =>
@@ -192,7 +192,7 @@ describe('the holder of a busy lock of a composite', () => {
     await held.release();
   });
 
-  it('is the one in the member of a failover that grants', async () => {
+  it('is the holder in the granting member of a failover', async () => {
     const fleet = new TestFleet();
     const { clock, stores, shared } = fleet;
     const start = async (instance: string): Promise<LockManager> => {

@@ -30,7 +30,7 @@ class Nightly {
   }
 }
 
-describe.each([IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5])('connections that were idle, by %s', (library) => {
+describe.each([IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5])('idle connections, with %s', (library) => {
   const redis = redisForTests();
   let nat: TcpProxy;
   const running: LockManager[] = [];
@@ -56,7 +56,7 @@ describe.each([IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5])('connections that 
     return locks;
   };
 
-  it('run a job with @RunOnce in one of two instances, although a NAT has dropped all of them', async () => {
+  it('run a job with @RunOnce in one of two instances after a NAT has dropped them all', async () => {
     runs = 0;
     for (let each = 0; each < 2; each += 1) {
       const module = await Test.createTestingModule({
@@ -70,7 +70,7 @@ describe.each([IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5])('connections that 
     expect(runs).toBe(1);
   });
 
-  it.each([0, 20])('are replaced within the time of a call with wait: %p', async (wait) => {
+  it.each([0, 20])('are replaced within a call with wait: %p', async (wait) => {
     const locks = await start(options(600));
     nat.drop();
     expect(await locks.withLock('k', () => 'done', { wait })).toBe('done');
@@ -80,10 +80,13 @@ describe.each([IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5])('connections that 
     await lock?.release();
   });
 
-  it('are replaced with replicas to wait for, of which there is one connection more', async () => {
+  it('are replaced with waitReplicas, which uses one more connection', async () => {
     await redis.admin.config('SET', 'repl-diskless-sync-delay', '0');
     const replica = await startRedisServer({ args: ['--replicaof', '127.0.0.1', String(redis.server.port)] });
-    await until(async () => (await redis.admin.info('replication')).includes('state=online'), 'it replicates');
+    await until(
+      async () => (await redis.admin.info('replication')).includes('state=online'),
+      'the replica is connected',
+    );
     const locks = await start({ ...options(600), waitReplicas: 1 });
     await locks.withLock('warm', () => undefined);
     nat.drop();
@@ -91,48 +94,48 @@ describe.each([IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5])('connections that 
     await replica.stop();
   });
 
-  it('that the server has ended fail no call with wait: 0', async () => {
+  it('fail no call with wait: 0 after the server has closed them', async () => {
     const locks = await start(options(2_000));
     let isLost = false;
     locks.events.on('unavailable', () => (isLost = true));
     await redis.admin.call('client', 'KILL', 'TYPE', 'normal');
-    // Whether the process has not noticed it yet, or has and pauses before it connects again.
+    // Works whether the process has not noticed it yet, or has and pauses before it reconnects.
     const early = locks.tryAcquire('early');
-    await until(() => isLost, 'it is noticed');
+    await until(() => isLost, 'the loss is noticed');
     const calls = Array.from({ length: 5 }, (_, index) => locks.tryAcquire(`k${index}`));
     expect((await Promise.all([early, ...calls])).map((lock) => lock?.isHeld())).toEqual(Array(6).fill(true));
   });
 
-  it('leave a call with wait: 0 its answer in bounded time where the server is down, and later calls theirs at once', async () => {
+  it('fail a call with wait: 0 within bounded time while the server is down, and later calls immediately', async () => {
     const locks = await start(options(500));
     nat.refuse();
     await expect(locks.tryAcquire('k')).rejects.toThrow(LockUnavailableError);
-    // Since it is known to be down for more than a second, nobody waits for a connection.
+    // Once the server has been known to be down for more than a second, no call waits for a connection.
     await until(async () => {
       const from = performance.now();
       await expect(locks.tryAcquire('k')).rejects.toThrow(LockUnavailableError);
       return performance.now() - from < 100;
-    }, 'a call fails with its first ask');
+    }, 'a call fails immediately');
     nat.admit();
-    await until(async () => (await locks.tryAcquire('k').catch(() => null)) !== null, 'it is back');
+    await until(async () => (await locks.tryAcquire('k').catch(() => null)) !== null, 'the connection is back');
   });
 
   itUnless(process.platform === 'linux' ? undefined : 'only Linux shows the timers of its sockets')(
-    'are kept alive by the system',
+    'are kept alive by the OS',
     async () => {
       await start(options(2_000));
       expect(keepAliveTimers(nat.port).length).toBeGreaterThanOrEqual(2);
-      // Not before the last command is answered: until then the system waits for its acknowledgement instead.
-      await until(() => keepAliveTimers(nat.port).every((timer) => timer <= 10_000), 'all are kept alive');
+      // Before the last command is answered, the OS waits for its acknowledgement instead.
+      await until(() => keepAliveTimers(nat.port).every((timer) => timer <= 10_000), 'all connections are kept alive');
     },
   );
 });
 
-/** Some on each master of a Cluster. */
+/** Keys on each master of a Cluster. */
 const KEYS = Array.from({ length: 12 }, (_, index) => `k${index}`);
 
 describe.each([IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5])(
-  'connections that a NAT has dropped, by %s',
+  'connections that a NAT has dropped, with %s',
   (library) => {
     const take = async (options: RedisLockProviderOptions, nats: readonly TcpProxy[], keys: readonly string[]) => {
       const provider = new RedisLockProvider({ ...options, commandTimeout: 600 });
@@ -146,7 +149,7 @@ describe.each([IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5])(
       }
     };
 
-    it('to the master that Sentinel names are replaced for a call with wait: 0', async () => {
+    it('are replaced within a call with wait: 0 if they lead to the master that Sentinel names', async () => {
       const server = await startRedisServer();
       const nat = await startTcpProxy(server.port);
       const sentinel = await ScriptedSentinel.start(nat.port);
@@ -160,7 +163,7 @@ describe.each([IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5])(
       }
     });
 
-    it('to the masters of a Cluster are replaced for calls with wait: 0', async () => {
+    it('are replaced within calls with wait: 0 if they lead to the masters of a Cluster', async () => {
       const cluster = await startRedisCluster();
       const nats = await Promise.all(cluster.addresses.map(({ port }) => startTcpProxy(port)));
       try {
@@ -177,7 +180,7 @@ describe.each([IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5])(
   },
 );
 
-it('connections of both members of a combined provider are replaced for a call with wait: 0', async () => {
+it('connections of both members of a combined provider are replaced within a call with wait: 0', async () => {
   const servers = await Promise.all([startRedisServer(), startRedisServer()]);
   const nats = await Promise.all(servers.map(({ port }) => startTcpProxy(port)));
   const [one, two] = nats.map(
@@ -193,7 +196,10 @@ it('connections of both members of a combined provider are replaced for a call w
   await Promise.all(servers.map((server) => server.stop()));
 });
 
-/** In how many ms the system asks for a sign of life, of each connection of this process to a port; Infinity for one that it never asks. */
+/**
+ * Returns in how many ms the OS probes each connection of this process to a port; Infinity for a connection that it
+ * never probes.
+ */
 function keepAliveTimers(port: number): number[] {
   const hex = port.toString(16).toUpperCase().padStart(4, '0');
   const lines = readFileSync('/proc/net/tcp', 'utf8').split('\n').slice(1);
@@ -215,7 +221,7 @@ describe('Redlock', () => {
 
   afterAll(() => quorum.stop());
 
-  describe.each([IOREDIS, NODE_REDIS])('connections to nodes that were idle, by %s', (library) => {
+  describe.each([IOREDIS, NODE_REDIS])('idle connections to nodes, with %s', (library) => {
     const start = async () => {
       const { wires, nodes } = await wiresTo(quorum, library);
       const provider = new RedlockLockProvider({ nodes, maxLease: '1m', commandTimeout: 1_200 });
@@ -228,19 +234,19 @@ describe('Redlock', () => {
       return { locks, wires, stop };
     };
 
-    it('are replaced for a call with wait: 0 when a NAT has dropped them', async () => {
+    it('are replaced within a call with wait: 0 after a NAT has dropped them', async () => {
       const { locks, wires, stop } = await start();
       for (const wire of wires) wire.drop();
       expect((await locks.tryAcquire('dropped'))?.isHeld()).toBe(true);
       await stop();
     });
 
-    it('fail no call with wait: 0 when the servers have ended them', async () => {
+    it('fail no call with wait: 0 after the servers have closed them', async () => {
       const { locks, stop } = await start();
       let isLost = false;
       locks.events.on('unavailable', () => (isLost = true));
       for (const admin of quorum.admins) await admin.call('client', 'KILL', 'TYPE', 'normal');
-      await until(() => isLost, 'it is noticed');
+      await until(() => isLost, 'the loss is noticed');
       const taken = await Promise.all([1, 2, 3, 4, 5].map((each) => locks.tryAcquire(`ended${each}`)));
       expect(taken.map((lock) => lock?.isHeld())).toEqual(Array(5).fill(true));
       await stop();
@@ -253,7 +259,7 @@ const KINDS = [SqlVersionLockProvider, SqlRowLockProvider, SqlAdvisoryLockProvid
 describe.each<[string, () => Promise<SqlServer>]>([
   ['Postgres', startPostgres],
   ['MariaDB', startMySqlOrMariaDb],
-])('connections to %s that were idle', (_, startServer) => {
+])('idle connections to %s', (_, startServer) => {
   let server: SqlServer;
   let nat: TcpProxy;
 
@@ -268,7 +274,7 @@ describe.each<[string, () => Promise<SqlServer>]>([
 
   const urlThroughNat = () => server.url.replace(`:${server.port}`, `:${nat.port}`);
 
-  it.each(KINDS)('are replaced for a call with wait: 0 when a NAT has dropped them: %p', async (Provider) => {
+  it.each(KINDS)('are replaced within a call with wait: 0 after a NAT has dropped them: %p', async (Provider) => {
     const provider = new Provider({ url: urlThroughNat(), synchronize: true, commandTimeout: 1_200 });
     const locks = new LockManager({ providers: { sql: provider }, shutdownGrace: 0 });
     await locks.start();
@@ -279,7 +285,7 @@ describe.each<[string, () => Promise<SqlServer>]>([
   });
 
   itUnless(process.platform === 'linux' ? undefined : 'only Linux shows the timers of its sockets')(
-    'and those that wait for a lock are kept alive by the system, since they send nothing',
+    'are kept alive by the OS, as are those that wait for a lock, since they send nothing',
     async () => {
       const provider = new SqlRowLockProvider({ url: urlThroughNat(), synchronize: true });
       const locks = new LockManager({ providers: { sql: provider } });
@@ -289,7 +295,7 @@ describe.each<[string, () => Promise<SqlServer>]>([
       await until(() => {
         const timers = keepAliveTimers(nat.port);
         return timers.length >= 3 && timers.every((timer) => timer <= 10_000);
-      }, 'all are kept alive');
+      }, 'all connections are kept alive');
       await held.release();
       await (await waiting).release();
       await locks.stop();

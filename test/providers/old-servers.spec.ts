@@ -8,14 +8,14 @@ import { type MemcachedServer, startMemcached } from '../servers/memcached-serve
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
-describe('a Redis that is older than 6.2', () => {
+describe('a Redis older than 6.2', () => {
   let servers: readonly RedisServer[];
   let old: TcpProxy;
   const urls = () => [...servers.slice(0, 2).map(({ url }) => url), `redis://127.0.0.1:${old.port}`];
 
   beforeAll(async () => {
     servers = await Promise.all([startRedisServer(), startRedisServer(), startRedisServer()]);
-    // Of the same length, which the answer tells.
+    // Of equal length, since the reply contains its length.
     old = await startTcpProxy(servers[2]!.port, {
       rewrite: (text) => text.replace(/(redis_version:)\d\.\d/, '$16.0'),
     });
@@ -31,14 +31,14 @@ describe('a Redis that is older than 6.2', () => {
     await expect(starting).rejects.toThrow(/Redis 6\.0[.\d]* is too old for locks: use version 6\.2 or later/);
   });
 
-  it('fails the boot as a node of Redlock, by its number', async () => {
+  it('fails the boot as a Redlock node, and the error contains its number', async () => {
     const starting = startRedlock({ nodes: urls().map((url) => ({ url })) });
     await expect(starting).rejects.toBeInstanceOf(LockConfigError);
     await expect(starting).rejects.toThrow(/node 3 cannot be used: Redis 6\.0[.\d]* is too old/);
   });
 });
 
-describe('memcached of an older version', () => {
+describe('an old memcached', () => {
   let server: MemcachedServer;
   let old: TcpProxy;
   let locks: LockManager | undefined;
@@ -66,7 +66,7 @@ describe('memcached of an older version', () => {
     await expect(starting).rejects.toThrow(`memcached ${version} is too old for locks: use version 1.6.10 or later`);
   });
 
-  it('before 1.6.18 ends some replies with a space, and releases all the same', async () => {
+  it('before 1.6.18 ends some replies with a space, and still releases locks', async () => {
     const own = await locksOn((text) => text.replaceAll(/\b(HD|EX|NF)\r\n/g, '$1 \r\n'));
     await own.start();
     expect(await (await own.acquire('a')).release()).toBe('released');
@@ -93,6 +93,6 @@ it.each([
   ['13.16 (Debian 13.16-0+deb11u1)', '13'],
   ['mcrouter', '1.6.10'],
   ['', '6.2'],
-])('%p is not older than %s, or does not say', (version, oldest) => {
+])('%p is not older than %s, or has no version', (version, oldest) => {
   expect(whyTooOld('It', version, oldest)).toBeUndefined();
 });

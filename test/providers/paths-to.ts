@@ -4,11 +4,11 @@ import { types } from 'node:util';
 const DEPTH = 10;
 
 /**
- * The paths from an object to each text that matches, through everything that an inspector can show: hidden properties, symbols, getters,
- * collections and the values of promises.
+ * Returns the paths from an object to each matching string, through everything that an inspector can show: hidden
+ * properties, symbols, getters, collections and the values of promises.
  *
- * An inspector prints an object again for each path to it: 50,000 times as many as there are, for a connection of ioredis. So this goes
- * through each object only for the shortest path to it.
+ * An inspector prints an object again for each path to it, 50,000 times as many as there are objects for an ioredis
+ * connection. So this visits each object only on the shortest path.
  */
 export async function pathsTo(words: RegExp, root: object): Promise<string[]> {
   const found: string[] = [];
@@ -30,7 +30,7 @@ export async function pathsTo(words: RegExp, root: object): Promise<string[]> {
   return found;
 }
 
-/** What a promise has been fulfilled or rejected with; undefined if it is pending. */
+/** Returns a promise's value or reason, or undefined if it is pending. */
 async function valueOf(promise: Promise<unknown>): Promise<unknown> {
   return Promise.race([promise, Promise.resolve()]).catch((error: unknown) => error);
 }

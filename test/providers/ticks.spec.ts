@@ -8,7 +8,7 @@ import { startZooKeeper } from '../servers/zookeeper-server.mjs';
 import { SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
 import { until } from '../until.js';
 
-/** Longer than three ticks, so three are due while the server is away. */
+/** Longer than three ticks, so three are due while the server is down. */
 const OUTAGE = 3_500;
 
 const pastOutage = async (): Promise<void> => {
@@ -17,9 +17,9 @@ const pastOutage = async (): Promise<void> => {
 };
 
 interface Server {
-  /** The providers of one instance, by the kind of their locks. */
+  /** The providers of one instance, by kind of lock. */
   readonly kinds: Readonly<Record<string, () => Promise<LockProvider>>>;
-  /** Takes the server away for three ticks. */
+  /** Takes the server down for three ticks. */
   readonly outage: (begun: readonly number[]) => Promise<void>;
   readonly stop: () => Promise<unknown>;
 }
@@ -33,7 +33,7 @@ async function startRedis(): Promise<Server> {
       try {
         const before = begun.length;
         await pastOutage();
-        // One may have been on its way.
+        // One run may have been in flight.
         expect(begun.length).toBeLessThanOrEqual(before + 1);
       } finally {
         server.signal('SIGCONT');
@@ -81,32 +81,36 @@ describe.each<[string, readonly string[], () => Promise<Server>]>([
   afterAll(() => server.stop());
 
   it.each(kinds)(
-    'are begun once by instances whose clocks are wrong, with %s locks',
+    'run once on instances whose clocks are wrong, with %s locks',
     async (kind) => {
       const fleet = new SkewedFleet(async () => ({ main: await providerOf(kind) }));
       await fleet.start();
-      await until(() => fleet.begun.length >= 5, 'five ticks', 60_000);
+      await until(() => fleet.begun.length >= 5, 'five ticks have begun', 60_000);
       await fleet.stop();
       fleet.expectEachTickOnce();
     },
     120_000,
   );
 
-  it('nothing runs for what an earlier schedule has run', () => deployOtherSchedule(() => providerOf(first)), 120_000);
+  it(
+    'are not repeated after a deployment that changes the schedule',
+    () => deployOtherSchedule(() => providerOf(first)),
+    120_000,
+  );
 
-  it('are begun once around an outage of three of them, and go on after it', async () => {
+  it('run once around an outage of three ticks, and continue after it', async () => {
     const fleet = new SkewedFleet(async () => ({ main: await providerOf(first) }), { catchUp: '1m' });
     await fleet.start();
-    await until(() => fleet.begun.length >= 3, 'three ticks', 60_000);
+    await until(() => fleet.begun.length >= 3, 'three ticks have begun', 60_000);
     await server.outage(fleet.begun);
     const before = fleet.begun.length;
-    await until(() => fleet.begun.length >= before + 3, 'ticks after the outage', 60_000);
+    await until(() => fleet.begun.length >= before + 3, 'three ticks have begun after the outage', 60_000);
     await fleet.stop();
     fleet.expectEachTickOnce();
   }, 180_000);
 });
 
-it('ticks of a failover are begun once by instances whose clocks are wrong, also around a switch', async () => {
+it('ticks of a failover run once on instances whose clocks are wrong, even around a switch', async () => {
   const [redis, sql] = await Promise.all([startRedisServer(), SqlBackend.start('mariadb')]);
   const fleet = new SkewedFleet(async () => ({
     redis: new RedisLockProvider({ url: redis.url }),
@@ -115,10 +119,10 @@ it('ticks of a failover are begun once by instances whose clocks are wrong, also
   }));
   try {
     await fleet.start();
-    await until(() => fleet.begun.length >= 3, 'three ticks on Redis', 60_000);
+    await until(() => fleet.begun.length >= 3, 'three ticks have begun on Redis', 60_000);
     await fleet.managers[0]!.admin.switchTo('sql');
     const before = fleet.begun.length;
-    await until(() => fleet.begun.length >= before + 4, 'four ticks on the other one', 60_000);
+    await until(() => fleet.begun.length >= before + 4, 'four ticks have begun on the other member', 60_000);
     await fleet.stop();
   } finally {
     await Promise.all([redis.stop(), sql.stop()]);

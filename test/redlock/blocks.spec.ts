@@ -4,22 +4,23 @@ import { FakeClock } from '../../lib/testing/index.js';
 import { granted, RELEASE, request, until } from '../redis/seam.js';
 import { type Quorum, startLocks, startQuorum, startRedlock } from './quorum.js';
 
-// A counter of the year 2100: what a process expects from its clock is smaller, so each token follows from the ones before.
+// A counter of the year 2100: the tokens that a process expects from its clock are smaller, so each token follows from
+// earlier ones.
 const FUTURE = 4_102_444_800_000_000n;
 const LAST_OF_64 = 63n;
 
-describe('callers of a process that have a block of tokens, on three nodes', () => {
+describe('blocks of tokens for callers of one process, on three nodes', () => {
   let quorum: Quorum;
   const COUNTER = 'lock:redlock';
-  // The time of a process stands still: it expects the token behind its last one.
+  // The clock of each process stands still, so it expects the token after its last one.
   const start = async () => (await startRedlock(quorum, { clock: new FakeClock() })).backend;
   type Backend = Awaited<ReturnType<typeof start>>;
   const take = async (backend: Backend, terms: Partial<AcquireRequest> = {}): Promise<TestGrant> =>
     granted(await backend.acquire(request('order', terms)));
-  /** All nodes have executed the release, so that the next grant depends on the tokens alone. */
+  /** Releases the lock on all nodes, so the next grant depends only on the tokens. */
   const giveBack = async (backend: Backend, grant: TestGrant) => {
     expect(await backend.release(grant, RELEASE)).toBe('released');
-    await until(async () => (await quorum.votes('order')) === 0, 'all nodes have released it');
+    await until(async () => (await quorum.votes('order')) === 0, 'all nodes have released the lock');
   };
   const pass = async (backend: Backend, callers = 1): Promise<TestGrant> => {
     const grant = await take(backend, { callers });
@@ -38,7 +39,7 @@ describe('callers of a process that have a block of tokens, on three nodes', () 
   });
   afterAll(() => quorum.stop());
 
-  it('each caller has the next token, with one question to the nodes, and the next process has a larger one', async () => {
+  it('give each caller the next token with one call to each node, and the next process a larger one', async () => {
     const [ann, bob] = [await startLocks(quorum, new FakeClock()), await startLocks(quorum)];
     const first = await ann.acquire('order');
     const tokens: (bigint | null)[] = [];
@@ -47,34 +48,34 @@ describe('callers of a process that have a block of tokens, on three nodes', () 
       tokens.push(lock.fencingToken);
       await lock.release();
     });
-    await until(async () => (await quorum.votes('order')) === 3, 'all have voted');
+    await until(async () => (await quorum.votes('order')) === 3, 'all nodes have voted');
     await Promise.all(quorum.admins.map((admin) => admin.config('RESETSTAT')));
     await first.release();
     await Promise.all(waiting);
     expect(tokens).toEqual([1n, 2n, 3n, 4n].map((count) => first.fencingToken! + count));
-    await until(async () => (await quorum.votes('order')) === 0, 'all nodes have released it');
-    // The first release together with the question for the others, and their release.
+    await until(async () => (await quorum.votes('order')) === 0, 'all nodes have released the lock');
+    // One call carries the first release and the request for the other callers, and one their release.
     expect(await quorum.calls(0)).toBe(2);
     expect((await bob.acquire('order')).fencingToken).toBeGreaterThan(tokens.at(-1)!);
   });
 
   it.each([
-    // The first lock of a process is written back.
+    // A process's first lock is written back.
     ['the write-back', 0],
     ['the votes', 1],
-  ])('the last one is written by %s, also where nobody uses it', async (_, before) => {
+  ])('store their last token with %s, even if no caller uses it', async (_, before) => {
     const [ann, bob] = [await start(), await start()];
     for (let times = 0; times < before; times += 1) await pass(ann);
     const block = await pass(ann, 64);
     expect(block).toMatchObject({ fencingToken: FUTURE + BigInt(before) + 1n, followers: 63 });
     await until(
       async () => (await counters()).every((each) => each === String(lastOf(block))),
-      'all know the last one',
+      'all nodes store the last token',
     );
     expect((await pass(bob)).fencingToken).toBe(lastOf(block) + 1n);
   });
 
-  it('the first one is compared: a block that another process has begun is not gone on with', async () => {
+  it('are compared by their first token: a process does not continue a block that another process has started', async () => {
     const [ann, bob] = [await start(), await start()];
     await pass(ann);
     const blocks = [await pass(bob, 8), await pass(ann, 64)];
@@ -82,30 +83,30 @@ describe('callers of a process that have a block of tokens, on three nodes', () 
     expect(lastOf(blocks[1]!)).toBe(blocks[1]!.fencingToken! + LAST_OF_64);
   });
 
-  it('a node that has lost its data during the hold learns the last one with the next grant, or does not count', async () => {
+  it("survive a node's data loss while the lock is held: the node learns the last token with the next grant, or does not count", async () => {
     const [ann, bob] = [await start(), await start()];
     await pass(ann);
     const block = await take(ann, { callers: 64 });
     await quorum.admins[0]!.flushall();
     await ann.release(block, RELEASE);
-    await until(async () => (await quorum.votes('order')) === 0, 'all nodes have released it');
+    await until(async () => (await quorum.votes('order')) === 0, 'all nodes have released the lock');
     const next = await take(bob, { callers: 64 });
     expect(next.fencingToken).toBe(lastOf(block) + 1n);
-    await until(async () => (await counters())[0] === String(lastOf(next)), 'the node knows it');
+    await until(async () => (await counters())[0] === String(lastOf(next)), 'the node knows the last token');
   });
 
-  it('a lock that is found again has the last token and no followers', async () => {
+  it('are found again with their last token and without followers', async () => {
     const ann = await start();
     for (let times = 0; times < 2; times += 1) {
       const asked = request('order', { callers: 64 });
       const block = granted(await ann.acquire(asked));
-      await until(async () => (await quorum.votes('order')) === 3, 'all have voted');
+      await until(async () => (await quorum.votes('order')) === 3, 'all nodes have voted');
       expect(granted(await ann.acquire(asked))).toMatchObject({ fencingToken: lastOf(block), followers: 0 });
       await giveBack(ann, block);
     }
   });
 
-  it('none is reserved with minHold', async () => {
+  it('are not reserved with minHold', async () => {
     const ann = await start();
     for (const token of [FUTURE + 1n, FUTURE + 2n]) {
       const grant = await take(ann, { callers: 64, minHold: 10 });
@@ -115,26 +116,27 @@ describe('callers of a process that have a block of tokens, on three nodes', () 
     }
   });
 
-  it('a vote that is asked for again has the last one', async () => {
+  it('are stored with their last token when a vote is requested again', async () => {
     const ann = await start();
     const takeAndForget = async () => {
       const taken = await take(ann, { callers: 64, lease: 600_000 });
-      await until(async () => (await quorum.votes('order')) === 3, 'all have voted');
+      await until(async () => (await quorum.votes('order')) === 3, 'all nodes have voted');
       await quorum.admins[0]!.del(`${COUNTER}:order`);
       await quorum.admins[0]!.set(COUNTER, String(FUTURE));
       return taken;
     };
     let block = await takeAndForget();
-    // Two votes make a grant. Where that of the first node was one of them, the vote of another does not count yet, and the lock is lost.
+    // Two votes make a grant. If the first node's was one of them, a vote of another node does not count yet, and the
+    // lock is lost.
     while ((await ann.renew(block, 600_000)) === 'lost') {
       await ann.release(block, RELEASE);
-      await until(async () => (await quorum.votes('order')) === 0, 'all nodes have released it');
+      await until(async () => (await quorum.votes('order')) === 0, 'all nodes have released the lock');
       block = await takeAndForget();
     }
     await until(async () => {
       await ann.renew(block, 600_000);
       return (await counters())[0] === String(lastOf(block));
-    }, 'the node knows it');
+    }, 'the node knows the last token');
     await giveBack(ann, block);
   });
 });

@@ -6,22 +6,22 @@ import { contextFor, RELEASE, request } from '../redis/seam.js';
 import { LuaNode } from './lua-node.js';
 import { type DirectBackend, direct, type TestGrant } from '../direct-backend.js';
 
-/** What happens next. Processes and nodes are numbered. */
+/** The next step of a story. Processes and nodes are numbered. */
 export type Step =
-  /** A process asks for a lock; its votes, and then its writes, are executed and answered by some of the nodes. */
+  /** A process requests a lock. Some of the nodes execute and answer its votes, and then its writes. */
   | {
       readonly do: 'ask';
       readonly process: number;
       readonly key: string;
-      /** How many callers it asks for. */
+      /** How many callers the request is for. */
       readonly callers: number;
       readonly nodes: readonly number[];
       readonly withheld: number;
     }
   | { readonly do: 'release' | 'replace'; readonly process: number }
-  /** What a process has sent to a node arrives: one message, or all of them. */
+  /** One message, or all messages, from a process to a node arrive. */
   | { readonly do: 'arrive'; readonly process: number; readonly node: number; readonly all: boolean }
-  /** A node loses its data. `late`: then all that is in flight to it arrives. */
+  /** A node loses its data. If `late`, everything in flight to it arrives afterwards. */
   | { readonly do: 'lose'; readonly node: number; readonly late: boolean }
   | { readonly do: 'wait'; readonly ms: number };
 
@@ -39,7 +39,10 @@ interface Message {
   readonly resolve: (reply: unknown) => void;
 }
 
-/** What one process has sent to one node: a connection that does not break and never loses anything, and with a clock that does not move. */
+/**
+ * The messages from one process to one node: a connection that never breaks or loses anything, with a clock that stands
+ * still.
+ */
 export class Line implements IoredisClient, IoredisConnection {
   readonly messages: Message[] = [];
   #onReady: (() => void) | undefined;
@@ -111,12 +114,15 @@ class Process {
 export interface Played {
   readonly violations: readonly string[];
   readonly grants: number;
-  /** Grants that had followers. */
+  /** Grants with followers. */
   readonly blocks: number;
   readonly losses: number;
 }
 
-/** Plays the story on real backends, and reports how the tokens went. @param script which the nodes run */
+/**
+ * Plays the story on real backends, and reports its tokens.
+ * @param script The script that the nodes run.
+ */
 export async function play({ skews, steps }: Story, script?: string): Promise<Played> {
   const clock = new FakeClock();
   const nodes = skews.map((skew) => new LuaNode(() => clock.wallTime() + skew, script));
@@ -124,7 +130,7 @@ export async function play({ skews, steps }: Story, script?: string): Promise<Pl
   const highest = new Map<string, bigint>();
   const violations: string[] = [];
   let [asking, grants, blocks, losses] = [0, 0, 0, 0];
-  // Processes that were replaced may have sent something that arrives yet.
+  // Replaced processes may have sent something that has not arrived yet.
   const lines = [...processes.flatMap((process) => process.lines)];
 
   const ask = async (process: Process, key: string, callers: number) => {
@@ -174,7 +180,7 @@ export async function play({ skews, steps }: Story, script?: string): Promise<Pl
       case 'lose': {
         const node = nodes[step.node]!;
         const others = nodes.filter((each) => each !== node && each.remembers).length;
-        // A node that loses its data while it votes promises nothing, nor does a majority that does.
+        // Redlock promises nothing if a node loses its data during a vote, or if a majority does.
         if (asking > 0 || lines.some(({ hasVotes }) => hasVotes) || others <= NODES / 2) return;
         node.forget();
         losses += 1;

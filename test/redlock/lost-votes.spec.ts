@@ -14,7 +14,7 @@ const ONE_ATTEMPT = { wait: 0 };
 const LEASE = 600_000;
 const RENEWED = { validUntil: expect.any(Number) as number };
 
-describe('three nodes of which some lose a vote while the lock is held', () => {
+describe('three nodes, some of which lose a vote while the lock is held', () => {
   let quorum: Quorum;
   let ann: StartedRedlock;
   let wires: readonly TcpProxy[];
@@ -31,7 +31,7 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
   const renew = (grant: TestGrant, lease = LEASE): Promise<RenewOutcome> => ann.backend.renew(grant, lease);
   const has = async (node: number, key: string) => (await quorum.admins[node]!.exists(key).catch(() => 0)) === 1;
   const restartEmpty = (node: number) => quorum.servers[node]!.crash();
-  /** Renews until the node has a vote for the hold again, and once more: from then on the vote counts. */
+  /** Renews until the node has a vote for the lock again, and once more: from then on, the vote counts. */
   const regain = async (grant: TestGrant, node: number) => {
     await until(async () => {
       expect(await renew(grant)).toEqual(RENEWED);
@@ -39,30 +39,33 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     }, 'the node has a vote again');
     expect(await renew(grant)).toEqual(RENEWED);
   };
-  /** All nodes have executed what was sent before. */
+  /** Resolves when all nodes have executed everything sent before. */
   const settled = async () => {
     const key = `after:${performance.now()}`;
     await ann.backend.acquire(request(key));
-    await until(async () => (await quorum.votes(key)) === 3, 'all have executed it');
+    await until(async () => (await quorum.votes(key)) === 3, 'all nodes have executed it');
   };
 
-  /** All that other nodes than that of `wire` have answered is read, and all nodes have executed what follows from it. */
+  /**
+   * Resolves when the answers of all nodes but `wire`'s have been read, and all nodes have executed what follows from
+   * them.
+   */
   const heard = async (wire: TcpProxy) => {
     wire.freeze();
     await ann.backend.acquire(request(`heard:${performance.now()}`));
     wire.thaw();
     await settled();
   };
-  /** The answer of node 3 is held back, and its vote is without the token of the grant, because the node knows a larger one. */
+  /** Holds back the answer of node 3, whose vote lacks the grant's token because the node knows a larger one. */
   const takeWithLateVote = async () => {
     await quorum.admins[2]!.set(layout.counter, tokenDigits(Date.now() * 1_000 + 60_000_000));
     wires[2]!.holdReplies();
     const grant = await take('order');
-    await until(async () => (await quorum.votes('order')) === 3, 'all have voted');
+    await until(async () => (await quorum.votes('order')) === 3, 'all nodes have voted');
     for (const admin of quorum.admins) await admin.config('RESETSTAT');
     return grant;
   };
-  /** How many calls the node has executed since then. */
+  /** Counts the calls that the node has executed since then. */
   const scripts = async (node: number) =>
     Number(/cmdstat_evalsha:calls=(\d+)/.exec(await quorum.admins[node]!.info('commandstats'))?.[1] ?? 0);
 
@@ -79,21 +82,21 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
   });
   afterAll(() => quorum.stop());
 
-  it('node 1 restarts empty, and later node 2 goes down while all others are up: the hold stays valid', async () => {
+  it('node 1 restarts empty, and later node 2 goes down while all others are up: the lock stays valid', async () => {
     const grant = await take('order');
     await restartEmpty(0);
     await regain(grant, 0);
-    // The vote came back, and the counter did not: for tokens the node still remembers nothing.
+    // The vote is back and the counter is not, so the node does not count for tokens.
     expect(await has(0, layout.counter)).toBe(false);
     wires[1]!.refuse();
     for (let round = 0; round < 5; round += 1) expect(await renew(grant)).toEqual(RENEWED);
     expect(await ann.backend.release(grant, RELEASE)).toBe('released');
   });
 
-  it('node 2 restarts empty after node 1 did and regained its vote: nobody else is granted', async () => {
+  it('node 2 restarts empty after node 1 did and regained its vote: no other process gets the lock', async () => {
     const bob = await startRedlock(quorum);
     started.push(bob);
-    // Other locks bring the counter back. Without it the node would not count for bob.
+    // Other locks restore the counter. Without it, the node would not count for bob.
     const remembers = (node: number) =>
       until(async () => {
         const probe = await bob.backend
@@ -101,7 +104,7 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
           .catch(() => 'busy' as const);
         if (probe !== 'busy') await bob.backend.release(probe, RELEASE);
         return has(node, layout.counter);
-      }, 'it knows tokens again');
+      }, 'the node knows tokens again');
     const grant = await take('order');
     await restartEmpty(0);
     await regain(grant, 0);
@@ -114,7 +117,7 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     expect(await bob.backend.acquire(request('order', ONE_ATTEMPT))).not.toBe('busy');
   });
 
-  it('a vote that was asked for again does not count before a renewal or a recount has succeeded without it', async () => {
+  it('a regained vote does not count before a renewal or a recount has succeeded without it', async () => {
     const grant = await take('order');
     await settled();
     await quorum.admins[0]!.del(ORDER);
@@ -123,22 +126,22 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     expect(await renew(grant)).toEqual(RENEWED);
     wires[1]!.freeze();
     wires[0]!.thaw();
-    await until(() => has(0, ORDER), 'it was asked for again');
+    await until(() => has(0, ORDER), 'the vote was requested again');
     await quorum.admins[1]!.del(ORDER);
     wires[1]!.thaw();
-    // Two of three votes exist. If the first one counted, a lock that another caller had in between would come back.
+    // Two of three votes exist. If the first one counted, a lock could be regained that another caller held meanwhile.
     expect(await renew(grant)).toBe('lost');
     await settled();
     expect(await quorum.votes('order')).toBe(2);
   });
 
-  it('a vote that was asked for again counts from its recount on: the next node may lose its vote before the next renewal', async () => {
+  it('a regained vote counts from its recount on: the next node may lose its vote before the next renewal', async () => {
     const grant = await take('order');
     await settled();
     for (const node of [0, 1, 2, 0]) {
       await quorum.admins[node]!.del(ORDER);
       expect(await renew(grant)).toEqual(RENEWED);
-      await until(() => has(node, ORDER), 'it was asked for again');
+      await until(() => has(node, ORDER), 'the vote was requested again');
       await heard(wires[(node + 1) % 3]!);
     }
     expect(await ann.backend.release(grant, RELEASE)).toBe('released');
@@ -150,10 +153,10 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     const grant = await takeWithLateVote();
     for (const wire of wires.slice(0, 2)) wire.holdReplies();
     wires[2]!.passReplies();
-    await until(async () => (await scripts(0)) === 1 && (await scripts(1)) === 1, 'the recount is there');
+    await until(async () => (await scripts(0)) === 1 && (await scripts(1)) === 1, 'the recount was executed');
     await quorum.admins[0]!.del(ORDER);
     const renewing = renew(grant);
-    // Now two nodes have answered: one has no vote, and the vote of the other one does not count yet.
+    // Two nodes have answered: one has no vote, and the vote of the other does not count yet.
     wires[0]!.passReplies();
     await ann.backend.acquire(request('behind'));
     wires[1]!.passReplies();
@@ -164,7 +167,7 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     await takeWithLateVote();
     for (const admin of quorum.admins) await admin.pexpire(ORDER, LEASE / 2);
     wires[2]!.passReplies();
-    await until(async () => (await scripts(0)) === 1, 'the recount is there');
+    await until(async () => (await scripts(0)) === 1, 'the recount was executed');
     await settled();
     for (const admin of quorum.admins) {
       const left = await admin.pttl(ORDER);
@@ -173,7 +176,7 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     }
   });
 
-  it('a renewal that fails asks no node again', async () => {
+  it('a failed renewal requests no vote again', async () => {
     const grant = await take('order');
     await settled();
     await quorum.admins[0]!.del(ORDER);
@@ -184,10 +187,10 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
   });
 
   it.each([
-    ['before that', 1],
+    ['before the timeout', 1],
     ['late as well', 0],
   ])(
-    'a renewal whose outcome is unknown asks no node again; the node without a vote has answered %s',
+    'a renewal with an unknown outcome requests no vote again; the node without a vote has answered %s',
     async (_, firstSilent) => {
       const grant = await take('order');
       await settled();
@@ -200,12 +203,12 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     },
   );
 
-  it('a vote that was asked for again does not outlive a release', async () => {
+  it('a regained vote does not outlive a release', async () => {
     for (const isSlow of [false, true]) {
       const grant = await take('order');
       await settled();
       await quorum.admins[0]!.del(ORDER);
-      // With a slow node its answer comes when the lock is released already.
+      // The slow node's answer arrives after the release.
       if (isSlow) wires[0]!.freeze();
       expect(await renew(grant)).toEqual(RENEWED);
       expect(await ann.backend.release(grant, RELEASE)).toBe('released');
@@ -215,7 +218,7 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
     }
   });
 
-  it('a node that could not be reached at the grant gets a vote later', async () => {
+  it('a node that was unreachable at the grant gets a vote later', async () => {
     wires[0]!.refuse();
     const grant = await take('order');
     expect(await quorum.votes('order')).toBe(2);
@@ -228,7 +231,7 @@ describe('three nodes of which some lose a vote while the lock is held', () => {
   });
 });
 
-describe.each([3, 5])('%i nodes of which a bare majority has answered at the grant', (size) => {
+describe.each([3, 5])('%i nodes, of which a bare majority has answered at the grant', (size) => {
   const few = (size - 1) / 2;
   let quorum: Quorum;
   let wires: readonly TcpProxy[];
@@ -243,21 +246,24 @@ describe.each([3, 5])('%i nodes of which a bare majority has answered at the gra
   afterEach(() => Promise.all(wires.map((wire) => wire.close())));
   afterAll(() => quorum.stop());
 
-  /** Takes the first lock of a process, so its votes cannot carry a token, and lets the other votes come after the grant. */
+  /**
+   * Acquires a process's first lock, so its votes can't carry a token, and lets the remaining votes arrive after the
+   * grant.
+   */
   const grantBefore = async <T>(acquire: (key: string) => Promise<T>): Promise<T> => {
     for (const wire of wires.slice(-few)) wire.holdReplies();
     const got = await acquire('order');
     for (const wire of wires.slice(-few)) wire.passReplies();
-    // No majority without the late ones answers this, so all that they have answered before is read then.
+    // This needs an answer of the late nodes, so their earlier answers have been read.
     for (const wire of wires.slice(0, few)) wire.freeze();
     await acquire('behind');
     for (const wire of wires) wire.thaw();
     await acquire('after');
-    await until(async () => (await quorum.votes('after')) === size, 'all have executed what was sent before');
+    await until(async () => (await quorum.votes('after')) === size, 'all nodes have executed everything sent before');
     return got;
   };
 
-  it('the late votes count before the next renewal', async () => {
+  it('late votes count before the next renewal', async () => {
     const { backend } = await startRedlock({ nodes });
     const grant = await grantBefore(async (key) => granted(await backend.acquire(request(key, { lease: LEASE }))));
     for (const admin of quorum.admins.slice(0, few)) await admin.del(ORDER);
@@ -266,14 +272,14 @@ describe.each([3, 5])('%i nodes of which a bare majority has answered at the gra
     await backend.close();
   });
 
-  it('its holder keeps the lock', async () => {
+  it('the holder keeps the lock', async () => {
     const locks = await startLocks({ nodes });
     const lock = await grantBefore((key) => locks.acquire(key, { lease: '2s' }));
     await quorum.servers[0]!.crash();
     let renewals = 0;
     locks.events.on('renewed', ({ key }) => (renewals += key === 'order' ? 1 : 0));
-    // The last one is sent when the votes of the grant would be over.
-    await until(() => renewals >= 4 || lock.signal.aborted, 'it is renewed or lost');
+    // The last one is sent when the votes of the grant would have ended.
+    await until(() => renewals >= 4 || lock.signal.aborted, 'the lock is renewed or lost');
     expect(lock.signal.aborted).toBe(false);
     expect(await lock.release()).toBe('released');
     await locks.stop();
@@ -287,17 +293,17 @@ describe('a renewal', () => {
   });
   afterAll(() => quorum.stop());
 
-  it('is decided by its own majority: it waits neither for silent nodes nor for other holds', async () => {
+  it('is decided by its own majority: it waits for neither silent nodes nor other locks', async () => {
     const { wires, nodes } = await wiresTo(quorum);
-    // Its time stands still, so what waits for a node to be late never ends.
+    // The clock stands still, so waiting for a node to be late never ends.
     const { backend } = await startRedlock({ nodes }, { clock: new FakeClock() });
     await backend.acquire(request('warm'));
     const [one, other] = [
       granted(await backend.acquire(request('one'))),
       granted(await backend.acquire(request('other'))),
     ];
-    await until(async () => (await quorum.votes('other')) === 3, 'all have voted');
-    // Of the other hold one vote is missing, and the silent node decides.
+    await until(async () => (await quorum.votes('other')) === 3, 'all nodes have voted');
+    // The other lock lacks one vote, and the silent node decides.
     await quorum.admins[0]!.del(layout.lockOf('other'));
     wires[2]!.freeze();
     let isOtherDecided = false;

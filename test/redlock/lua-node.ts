@@ -7,11 +7,11 @@ const engine = await LuaEngine.create();
 const { counter } = new RedlockKeyLayout('lock');
 const NOBODY: ModelClient = { id: 1, push: () => undefined, unsubscribed: () => undefined, end: () => undefined };
 
-/** A node in memory, which runs the lock script. */
+/** A node in memory that runs the lock script. */
 export class LuaNode {
   readonly #redis: RedisModel;
 
-  /** @param time its wall clock, in ms */
+  /** @param time Its wall clock, in ms. */
   constructor(
     time: () => number,
     private readonly script = LOCK_SCRIPT.text,
@@ -19,7 +19,7 @@ export class LuaNode {
     this.#redis = new RedisModel(engine, time);
   }
 
-  /** Whether it has a counter, and so knows which tokens were granted before. */
+  /** Whether it has a counter, and so knows earlier tokens. */
   get remembers(): boolean {
     return this.has(counter);
   }
@@ -32,7 +32,7 @@ export class LuaNode {
     return this.#redis.execute(NOBODY, command);
   }
 
-  /** Runs the script with what follows it in `EVAL`. */
+  /** Runs the script with its arguments in `EVAL`. */
   run(args: readonly string[]): Reply {
     return this.call('eval', this.script, ...args);
   }

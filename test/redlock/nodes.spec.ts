@@ -7,7 +7,7 @@ import type { TestGrant } from '../direct-backend.js';
 
 const ONE_ATTEMPT = { wait: 0 };
 
-describe('five nodes of which some fail', () => {
+describe('five nodes, some of which fail', () => {
   let quorum: Quorum;
   const frozen = new Set<number>();
   const freeze = (index: number) => {
@@ -24,8 +24,8 @@ describe('five nodes of which some fail', () => {
   });
   afterAll(() => quorum.stop());
 
-  it('Q1: one that is killed and one that hangs delay no caller', async () => {
-    // Its time stands still, so an acquire that waits until an answer is late never ends.
+  it('Q1: one killed and one hung node delay no caller', async () => {
+    // The clock stands still, so an acquire that waits for an answer to be late never ends.
     const { backend } = await startRedlock(quorum, { clock: new FakeClock() });
     await backend.acquire(request('warm'));
     await quorum.servers[0]!.crash();
@@ -36,7 +36,7 @@ describe('five nodes of which some fail', () => {
     }
   });
 
-  it('Q1: three that hang are LockUnavailableError within the timeout of a node, never busy', async () => {
+  it('Q1: with three hung nodes, an acquire fails with LockUnavailableError within the node timeout, never as busy', async () => {
     const { backend } = await startRedlock({ ...quorum, commandTimeout: '1s' });
     await backend.acquire(request('warm'));
     for (const index of [0, 1, 2]) freeze(index);
@@ -45,17 +45,17 @@ describe('five nodes of which some fail', () => {
     await expect(backend.acquire(attempt)).rejects.toBeInstanceOf(LockUnavailableError);
     // The commandTimeout is 1 s. A tenth of the lease is a minute.
     expect(performance.now() - startedAt).toBeLessThan(10_000);
-    // The votes of the others are released.
+    // The votes of the other nodes are released.
     const left = async () => {
       const name = new RedlockKeyLayout('lock').lockOf('order');
       return (await Promise.all([3, 4].map((index) => quorum.admins[index]!.exists(name)))).every(
         (count) => count === 0,
       );
     };
-    await until(left, 'the minority is cleaned up');
+    await until(left, "the minority's votes are released");
   });
 
-  it('Q1: the loss of the majority is reported once, its return is reported, and the lock works again', async () => {
+  it('Q1: the loss of the majority and its return are reported once each, and then the lock works again', async () => {
     const { wires, nodes } = await wiresTo(quorum);
     const { backend, events } = await startRedlock({ nodes });
     const reported = () => events.map(({ type }) => type).filter((type) => type !== 'waiting');
@@ -87,10 +87,10 @@ describe('five nodes of which some fail', () => {
     await until(async () => (await quorum.votes('order:9')) === 0, 'nothing is left');
   }, 90_000);
 
-  it('Q2: two votes of each caller and one of a third party: no caller wins until it ends, then one of them does', async () => {
+  it('Q2: while a third party has three of five votes, neither caller wins; when they end, one does, and then the other', async () => {
     const name = new RedlockKeyLayout('lock').lockOf('order');
     const [ann, bob] = [await startRedlock(quorum), await startRedlock(quorum)];
-    // Three of five are taken for a while by votes that nobody releases.
+    // Votes that no process releases take three of five nodes for a while.
     await Promise.all(quorum.admins.slice(0, 3).map((admin) => admin.set(name, 'x'.repeat(60), 'PX', 200)));
     const answers = [ann, bob].map(async ({ backend }) => {
       const grant = granted(await backend.acquire(request('order')));
@@ -103,37 +103,37 @@ describe('five nodes of which some fail', () => {
 
   it('Q3: a node that restarts empty within a lease forgets its vote, so a second holder is possible (documented)', async () => {
     const [ann, bob] = [await startRedlock(quorum), await startRedlock(quorum)];
-    // Two did not vote: three are a bare majority.
+    // Two nodes do not vote, so three are a bare majority.
     const name = new RedlockKeyLayout('lock').lockOf('order');
     for (const admin of quorum.admins.slice(3)) await admin.set(name, 'x'.repeat(60));
     const first = granted(await ann.backend.acquire(request('order', { lease: 600_000 })));
     for (const admin of quorum.admins.slice(3)) await admin.del(name);
     await quorum.servers[0]!.crash();
-    // Until a grant has reached it again, it does not count for tokens, and no second holder is possible.
+    // Until a grant reaches the node again, it does not count for tokens, and no second holder is possible.
     expect(await bob.backend.acquire(request('order', ONE_ATTEMPT)).catch(() => 'busy')).toBe('busy');
     let probes = 0;
     await until(async () => {
       await bob.backend.acquire(request(`probe:${(probes += 1)}`, ONE_ATTEMPT)).catch(() => 'busy');
       return (await quorum.admins[0]!.exists('lock:redlock').catch(() => 0)) === 1;
-    }, 'it knows tokens again');
+    }, 'the node knows tokens again');
     await until(async () => {
       const answer = await bob.backend.acquire(request('order', ONE_ATTEMPT)).catch(() => 'busy' as const);
       return answer !== 'busy' && answer.fencingToken! > first.fencingToken!;
-    }, 'the second holder, with a larger token');
+    }, 'a second holder gets the lock, with a larger token');
   });
 
-  it('Q3: with delayedRestart a node that has just started does not vote, so there is none', async () => {
+  it('Q3: with delayedRestart, a node that has just started does not vote, so there is no second holder', async () => {
     const [ann, bob] = await Promise.all([1, 2].map(() => startRedlock(quorum)));
-    await until(() => ann!.backend.acquire(request('probe', ONE_ATTEMPT)).then(() => true), 'ann is up');
+    await until(() => ann!.backend.acquire(request('probe', ONE_ATTEMPT)).then(() => true), "ann's votes succeed");
     const guarded = await startRedlock({ ...quorum, maxLease: '1d', delayedRestart: true });
-    // All five have started within the last day.
+    // All five nodes have started within the last day.
     await expect(guarded.backend.acquire(request('order', ONE_ATTEMPT))).rejects.toMatchObject({
       cause: { message: expect.stringContaining('maxLease') as string },
     });
     expect(await bob!.backend.acquire(request('order', ONE_ATTEMPT))).not.toBe('busy');
   });
 
-  it('Q3: with delayedRestart a node votes again when it is older than maxLease', async () => {
+  it('Q3: with delayedRestart, a node votes again once it is older than maxLease', async () => {
     const maxLease = 6_000;
     const guarded = await startRedlock({ ...quorum, maxLease, delayedRestart: true });
     await Promise.all(quorum.servers.slice(0, 3).map((server) => server.crash()));
@@ -147,12 +147,12 @@ describe('five nodes of which some fail', () => {
           (answer) => answer !== 'busy',
           () => false,
         ),
-      'they vote again',
+      'the nodes vote again',
       60_000,
     );
   }, 90_000);
 
-  it('Q4: votes that come after a tenth of the lease are no votes, and are released', async () => {
+  it('Q4: votes that arrive after a tenth of the lease do not count, and are released', async () => {
     const { wires, nodes } = await wiresTo(quorum);
     const { backend } = await startRedlock({ nodes, commandTimeout: '10m' });
     await backend.acquire(request('warm'));
@@ -164,7 +164,7 @@ describe('five nodes of which some fail', () => {
     await Promise.all(wires.map((wire) => wire.close()));
   });
 
-  it('Q5: tokens grow when every grant is by another majority, and a node has lost its data in between', async () => {
+  it('Q5: tokens grow when every grant comes from a different majority, and a node loses its data meanwhile', async () => {
     const { wires, nodes } = await wiresTo(quorum);
     const backends = await Promise.all([1, 2].map(() => startRedlock({ nodes })));
     const tokens: bigint[] = [];
@@ -174,24 +174,28 @@ describe('five nodes of which some fail', () => {
         const answer = await holds.backend.acquire(request('order', ONE_ATTEMPT)).catch(() => 'busy' as const);
         if (answer !== 'busy') grant = answer;
         return grant !== undefined;
-      }, 'a majority grants');
+      }, 'a majority grants the lock');
       tokens.push(grant!.fencingToken!);
-      await until(async () => (await holds.backend.release(grant!, RELEASE)) !== 'unknown', 'it is released');
+      await until(async () => (await holds.backend.release(grant!, RELEASE)) !== 'unknown', 'the lock is released');
     };
-    // All five know tokens from here on; before, two that are down and one that is new leave no majority that remembers.
+    // From here on all five nodes know tokens. Before, two nodes that are down and a new one leave no majority that
+    // remembers.
     await take(0);
-    await until(async () => (await quorum.admins[0]!.exists('lock:redlock')) === 1, 'the first grant has reached all');
+    await until(
+      async () => (await quorum.admins[0]!.exists('lock:redlock')) === 1,
+      'the first grant has reached all nodes',
+    );
     for (let round = 0; round < 12; round += 1) {
       const down = [wires[round % 5]!, wires[(round * 2 + 1) % 5]!];
       for (const wire of down) wire.refuse();
       await take(round);
       for (const wire of down) wire.admit();
       if (round === 6) await quorum.admins[0]!.flushall();
-      // Reaches the one that was flushed again, which until then does not count for tokens: once its vote comes before the release.
+      // Until a vote of the flushed node arrives before the release, the node does not count for tokens.
       await until(async () => {
         await take(round + 1);
         return (await quorum.admins[0]!.exists('lock:redlock')) === 1;
-      }, 'it knows tokens again');
+      }, 'the node knows tokens again');
     }
     const sorted = [...tokens].sort((a, b) => (a < b ? -1 : 1));
     expect(tokens).toEqual(sorted);
@@ -199,27 +203,27 @@ describe('five nodes of which some fail', () => {
     await Promise.all(wires.map((wire) => wire.close()));
   });
 
-  it('refuses nodes that are one server', async () => {
+  it('nodes on the same server are rejected', async () => {
     const [first, second] = quorum.nodes;
     await expect(startRedlock({ nodes: [first!, second!, first!] })).rejects.toThrow(LockConfigError);
     await expect(startRedlock({ nodes: [first!, second!, first!] })).rejects.toThrow('the same server');
   });
 
-  it('the diagnostics warn of an even number and of restarts without AOF', async () => {
+  it('diagnostics warn about an even number of nodes and about restarts without AOF', async () => {
     const { backend } = await startRedlock({ nodes: quorum.nodes.slice(0, 4) });
     const messages = (await backend.diagnose()).map(({ message }) => message);
     expect(messages[0]).toContain('odd number');
     expect(messages.filter((message) => message.includes('delayedRestart'))).toHaveLength(4);
   });
 
-  it('leases, minHold and extensions beyond maxLease are refused, and the lock stays as it is', async () => {
+  it('leases, minHold and extensions beyond maxLease are rejected, and the lock is unchanged', async () => {
     const locks = await startLocks({ ...quorum, maxLease: '20s' });
     for (const options of [{ lease: '21s' }, { minHold: '21s' }] as const) {
       const asked = locks.acquire('order', options);
       await expect(asked).rejects.toBeInstanceOf(LockConfigError);
       await expect(asked).rejects.toThrow('exceeds "maxLease" of lock provider "redlock" (20000 ms)');
     }
-    // The built-in lease of 30 s gives way.
+    // The built-in default lease of 30 s is shortened to maxLease.
     const lock = await locks.acquire('order');
     const extended = lock.extend('21s');
     await expect(extended).rejects.toBeInstanceOf(LockConfigError);
@@ -230,7 +234,7 @@ describe('five nodes of which some fail', () => {
     expect(await lock.release()).toBe('released');
   });
 
-  it('SCRIPT FLUSH during a hold does no harm', async () => {
+  it('SCRIPT FLUSH does not affect a held lock', async () => {
     const { backend } = await startRedlock(quorum);
     const grant = granted(await backend.acquire(request('order')));
     await Promise.all(quorum.admins.map((admin) => admin.script('FLUSH')));

@@ -36,22 +36,22 @@ describe('releases that a node has not answered', () => {
   });
   afterAll(() => quorum.stop());
 
-  it('are sent again when it is back', async () => {
+  it('are resent when the node is back', async () => {
     const grant = granted(await redlock.backend.acquire(request('order', LONG)));
-    await until(async () => (await quorum.votes('order')) === 3, 'all have voted');
+    await until(async () => (await quorum.votes('order')) === 3, 'all nodes have voted');
     wires[2]!.refuse();
     expect(await redlock.backend.release(grant, RELEASE)).toBe('released');
     expect(await quorum.votes('order')).toBe(1);
     wires[2]!.admit();
-    await until(async () => (await quorum.votes('order')) === 0, 'the vote has ended');
+    await until(async () => (await quorum.votes('order')) === 0, 'the vote is gone');
   });
 
-  it('are sent again also when it is back after more than maxLease, since it may have been frozen', async () => {
+  it('are resent even if the node is back after more than maxLease, since it may have been frozen', async () => {
     const time = new FakeClock();
     const frozen = await wiresTo(quorum);
     const { backend } = await startRedlock({ nodes: frozen.nodes }, { clock: time });
     const grant = granted(await backend.acquire(request('order', LONG)));
-    await until(async () => (await quorum.votes('order')) === 3, 'all have voted');
+    await until(async () => (await quorum.votes('order')) === 3, 'all nodes have voted');
     frozen.wires[2]!.refuse();
     expect(await backend.release(grant, RELEASE)).toBe('released');
     expect(await quorum.votes('order')).toBe(1);
@@ -61,27 +61,27 @@ describe('releases that a node has not answered', () => {
       await time.advance(1_000);
       return (await quorum.votes('order')) === 0;
     };
-    await until(isFree, 'the vote has ended');
+    await until(isFree, 'the vote is gone');
     await backend.close();
     await Promise.all(frozen.wires.map((wire) => wire.close()));
   });
 
-  it('are sent again also for a vote that was never answered, where the attempt found the lock busy', async () => {
+  it('are resent even for an unanswered vote of an attempt that found the lock busy', async () => {
     const others = quorum.admins.slice(0, 2);
     for (const admin of others) await admin.set(ORDER, 'x'.repeat(60));
     for (const wire of wires) wire.holdReplies();
     const asked = redlock.backend.acquire(request('order', { ...LONG, wait: 0 }));
-    await until(async () => (await quorum.votes('order')) === 3, 'the third has voted');
-    // Its fault is known, and it is called again, before the others refuse.
+    await until(async () => (await quorum.votes('order')) === 3, 'the third node has voted');
+    // The connection's fault is known, and the node reconnected, before the others refuse.
     const { connections } = wires[2]!;
     wires[2]!.cut();
-    await until(() => wires[2]!.connections > connections, 'it is called again');
+    await until(() => wires[2]!.connections > connections, 'the node is reconnected');
     for (const wire of wires) wire.passReplies();
     expect(await asked).toBe('busy');
-    await until(async () => (await quorum.votes('order')) === 2, 'its vote has ended');
+    await until(async () => (await quorum.votes('order')) === 2, "the third node's vote is gone");
   });
 
-  it('take no memory while a node is down, for locks that cannot have a vote there', async () => {
+  it("use no memory while a node is down, for locks that can't have a vote there", async () => {
     const cycles = async (count: number) => {
       let left = count;
       const loop = async (caller: number) => {
@@ -96,18 +96,18 @@ describe('releases that a node has not answered', () => {
     await cycles(2_000);
     const before = heapUsed();
     await cycles(30_000);
-    // It was 0.6 KB for each: 18 MB.
+    // Each release once took 0.6 KB: 18 MB in total.
     expect(heapUsed() - before).toBeLessThan(4_000_000);
   }, 120_000);
 });
 
-describe('the list of pending releases of one node', () => {
+describe("the list of one node's pending releases", () => {
   const holder = (index: number) => String(index).padStart(32, '0');
   const release = (index: number) => ({ lock: 'lock:redlock:order', args: ['R', holder(index), '0'] }) as const;
   const cleanUp = (index: number) =>
     ({ lock: 'lock:redlock:order', args: ['C', holder(index) + NO_TOKEN + '000000000001', '0'] }) as const;
 
-  it('has one entry for each attempt, the last one', () => {
+  it('has one entry per attempt, the latest', () => {
     const pending = new PendingReleases();
     pending.add(cleanUp(1));
     pending.add(release(2));
@@ -116,7 +116,7 @@ describe('the list of pending releases of one node', () => {
     expect(pending.size).toBe(0);
   });
 
-  it('is bounded: the oldest are forgotten', () => {
+  it('is bounded: the oldest are dropped', () => {
     const pending = new PendingReleases();
     for (let index = 0; index < 10_005; index += 1) pending.add(release(index));
     expect(pending.size).toBe(10_000);

@@ -7,15 +7,15 @@ import { type Quorum, type StartedRedlock, startQuorum, startRedlock, wiresTo } 
 
 const { run: RUN } = new RedlockKeyLayout('lock');
 
-// The line in docs/providers/redlock.md that users copy.
+// Returns the rules that docs/providers/redlock.md tells users to copy.
 async function documentedRules(): Promise<string[]> {
   const page = await readFile(new URL('../../docs/providers/redlock.md', import.meta.url), 'utf8');
   const rules = /^ACL SETUSER locks on >secret (.+)$/m.exec(page)?.[1];
-  if (rules === undefined) throw new Error('docs/providers/redlock.md does not name the permissions.');
+  if (rules === undefined) throw new Error('docs/providers/redlock.md does not list the permissions.');
   return rules.split(' ');
 }
 
-describe('under the permissions that the documentation names', () => {
+describe('with the documented permissions', () => {
   let quorum: Quorum;
   let rules: string[];
   let nodes: { url: string }[];
@@ -34,7 +34,7 @@ describe('under the permissions that the documentation names', () => {
   });
   afterAll(() => quorum.stop());
 
-  it('everything works: votes, writes of tokens, renewal, retained keys, inspection, force, diagnostics, a restart, a reconnect', async () => {
+  it('votes, token writes, renewal, retention, inspection, forced release, diagnostics and a reconnect work', async () => {
     const { backend, events } = await startRedlock({ nodes, delayedRestart: false });
     const grant = granted(await backend.acquire(request('k')));
     expect(await backend.acquire(request('k', { wait: 0 }))).toBe('busy');
@@ -47,14 +47,14 @@ describe('under the permissions that the documentation names', () => {
     const messages = (await backend.diagnose()).map(({ message }) => message);
     expect(messages.filter((message) => !/AOF|appendonly/.test(message))).toEqual([]);
     await Promise.all(quorum.admins.map((admin) => admin.call('CLIENT', ['KILL', 'USER', 'locks'])));
-    await until(() => events.some(({ type }) => type === 'recovered'), 'they are back');
+    await until(() => events.some(({ type }) => type === 'recovered'), 'the nodes are back');
     const again = granted(await backend.acquire(request('k')));
     expect(await backend.release(again, RELEASE)).toBe('released');
     expect(await refused()).toEqual([]);
     await backend.close();
   });
 
-  describe('where two of three nodes refuse the script after a reconnect', () => {
+  describe('when two of three nodes deny the script after a reconnect', () => {
     const change = (rule: string) =>
       Promise.all(quorum.admins.slice(0, 2).map((admin) => admin.call('ACL', ['SETUSER', 'locks', rule])));
     const attempt = ({ backend }: StartedRedlock) =>
@@ -62,14 +62,17 @@ describe('under the permissions that the documentation names', () => {
     const untilRefused = async (started: StartedRedlock) => {
       await change('-eval');
       await Promise.all(quorum.admins.map((admin) => admin.call('CLIENT', ['KILL', 'USER', 'locks'])));
-      await until(async () => (await attempt(started)) instanceof LockConfigError, 'it knows that both refuse');
+      await until(
+        async () => (await attempt(started)) instanceof LockConfigError,
+        'the provider knows that both nodes deny it',
+      );
     };
     afterEach(async () => {
       await allow(...rules);
       await Promise.all(quorum.admins.map((admin) => admin.call('ACL', ['LOG', 'RESET'])));
     });
 
-    it('they vote again once it is granted, on the connections that they refused it on', async () => {
+    it('the nodes vote again once they allow it, on the same connections', async () => {
       const started = await startRedlock({ nodes, delayedRestart: false });
       const { backend, events } = started;
       const connections = async () => {
@@ -80,13 +83,13 @@ describe('under the permissions that the documentation names', () => {
       const before = await connections();
       expect(before.map((ids) => ids?.length)).toEqual([1, 1, 1]);
       await change('+eval');
-      await until(() => events.some(({ type }) => type === 'recovered'), 'they vote again');
+      await until(() => events.some(({ type }) => type === 'recovered'), 'the nodes vote again');
       expect(await backend.release(granted(await backend.acquire(request('k'))), RELEASE)).toBe('released');
       expect(await connections()).toEqual(before);
       await backend.close();
     });
 
-    it('their refusal stays the cause while they are identified again', async () => {
+    it('the denial stays the cause while the nodes are identified again', async () => {
       const clock = new FakeClock();
       const { wires } = await wiresTo(quorum);
       const urls = wires.map(({ port }) => ({ url: `redis://locks:secret@127.0.0.1:${port}` }));
@@ -103,13 +106,13 @@ describe('under the permissions that the documentation names', () => {
     });
   });
 
-  it('with delayedRestart the run of each node is noted, and the next process votes immediately', async () => {
+  it("with delayedRestart, each node's run is recorded, and the next process votes immediately", async () => {
     const options = { nodes, maxLease: 600_000, delayedRestart: true };
     const clock = new FakeClock();
     const ann = await startRedlock(options, { clock });
     await clock.advance(600_000);
     const noted = async () => (await Promise.all(quorum.admins.map((admin) => admin.exists(RUN)))).every(Boolean);
-    await until(noted, 'the runs are noted');
+    await until(noted, 'the runs are recorded');
     const bob = await startRedlock(options, { clock: new FakeClock() });
     const grant = granted(await bob.backend.acquire(request('k', { wait: 0 })));
     expect(await bob.backend.release(grant, RELEASE)).toBe('released');
@@ -120,7 +123,7 @@ describe('under the permissions that the documentation names', () => {
     await Promise.all([ann, bob].map(({ backend }) => backend.close()));
   });
 
-  it('with delayedRestart, where the ACL refuses the key of the run, each process counts by itself, and the diagnostics report it', async () => {
+  it('with delayedRestart and an ACL that denies the key of the run, each process counts separately, and the diagnostics report it', async () => {
     await allow(
       ...rules
         .map((rule) => (rule === '~lock:redlock*' ? '~lock:redlock ~lock:redlock:*' : rule))
@@ -148,7 +151,7 @@ describe('under the permissions that the documentation names', () => {
     ),
     ...['ping', 'client|info', 'client|kill'].map((each) => [`+${each}`, 'warning', `+${each}`] as const),
     ['+info', 'warning', 'denies INFO'],
-  ] as const)('the diagnostics name what is missing of it: %s', async (rule, severity, text) => {
+  ] as const)('the diagnostics name the missing permission: %s', async (rule, severity, text) => {
     await allow(...rules.filter((each) => each !== rule));
     const { backend } = await startRedlock({ nodes });
     try {

@@ -44,8 +44,8 @@ describe('a poll of five nodes', () => {
   it.each([
     ['111', 'agreed', 'a majority has agreed'],
     ['1x0x1', 'undecided', 'two have agreed, and one of the silent nodes may have'],
-    ['000', 'refused', 'a majority cannot agree any more'],
-    ['xxx', 'unknown', 'a majority does not answer'],
+    ['000', 'refused', 'a majority can no longer agree'],
+    ['xxx', 'unknown', 'a majority does not respond'],
     ['11x01', 'agreed', 'the last node decides'],
   ])('%s is %s: %s', async (answers, expected) => {
     const { poll, outcome } = pollOf(5);
@@ -58,7 +58,7 @@ describe('a poll of five nodes', () => {
     expect(await outcome).toBe(expected);
   });
 
-  it('is decided by the timeout when nodes are silent, and only after replies that have arrived were read', async () => {
+  it('is decided by the timeout if nodes are silent, but only after replies that have arrived are read', async () => {
     const { poll, clock, outcome } = pollOf(5);
     poll.onReply(1, 0);
     await clock.advance(TIMEOUT);
@@ -68,7 +68,7 @@ describe('a poll of five nodes', () => {
     expect(poll.cause).toMatchObject({ message: 'No answer in time.' });
   });
 
-  it('gives later replies to its question alone, and leaves no timer', async () => {
+  it('passes on late replies but not late faults, and leaves no timer', async () => {
     const { poll, clock, outcome } = pollOf(3);
     poll.onReply(1, 0);
     poll.onReply(1, 2);
@@ -79,7 +79,7 @@ describe('a poll of five nodes', () => {
     expect(await outcome).toBe('agreed');
   });
 
-  it('that is settled without its answers leaves no timer', async () => {
+  it('leaves no timer if it is settled without its replies', async () => {
     const { poll, clock, outcome } = pollOf(3);
     poll.settle('undecided');
     expect(clock.pendingTimers).toBe(0);
@@ -87,8 +87,8 @@ describe('a poll of five nodes', () => {
   });
 });
 
-describe('a node that is silent', () => {
-  it('is asked last, so that it does not delay those that answer', async () => {
+describe('a silent node', () => {
+  it('is called last, so it does not delay the nodes that respond', async () => {
     const clock = new FakeClock();
     const lines = [0, 1, 2].map(() => new Line(new LuaNode(() => clock.wallTime())));
     const provider = new RedlockLockProvider({ nodes: lines.map((client) => ({ client })), maxLease: '1h' });
@@ -100,7 +100,7 @@ describe('a node that is silent', () => {
         const [first = 0, second = 0] = [one, other].map((line) => calls[line]!.mock.invocationCallOrder.at(-1));
         return first - second;
       });
-    /** The votes, and then the token, with the answers of the second and the third node alone. */
+    /** Delivers the votes, and then the token, only to the second and third nodes. */
     const take = async (key: string) => {
       const asked = backend.acquire(request(key));
       for (let round = 0; round < 2; round += 1) {
@@ -125,7 +125,7 @@ interface Sent {
   readonly reject: (error: Error) => void;
 }
 
-/** A wire on which each command arrives, and is answered, when the test says so. */
+/** A wire on which the test decides when each command arrives and when it is answered. */
 class SlowWire extends EventEmitter implements IoredisClient, IoredisConnection {
   readonly unread: Sent[] = [];
   readonly unanswered: Sent[] = [];
@@ -170,7 +170,10 @@ class SlowWire extends EventEmitter implements IoredisClient, IoredisConnection 
     for (const sent of this.unanswered.splice(0)) sent.resolve(this.#replies.shift());
   }
 
-  /** The process learns that the wire is cut. Answers how the library tells it later that what was sent has no answer. */
+  /**
+   * Tells the process that the wire is cut. Returns a function that fails the unanswered commands, as the client
+   * library does later.
+   */
   cut(): () => void {
     const lost = [...this.unanswered.splice(0), ...this.unread.splice(0)];
     this.#replies.length = 0;
@@ -183,7 +186,10 @@ class SlowWire extends EventEmitter implements IoredisClient, IoredisConnection 
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
-/** A request that was refused by two nodes, was granted their votes in its second round, and has asked a slow node for two votes. */
+/**
+ * Starts a request that two nodes refuse, that gets their votes in its second round, and that has requested two votes
+ * from a slow node.
+ */
 async function started() {
   const clock = new FakeClock();
   const wires = [0, 1, 2].map(() => new SlowWire(new LuaNode(() => clock.wallTime())));
@@ -224,12 +230,12 @@ async function started() {
   return { slow, secondRound, grant, release, restore };
 }
 
-describe('a node that is slow, whose connection is lost', () => {
-  it('has no vote after the release, where it refused the vote of an earlier round when the later one was sent', async () => {
+describe('a slow node whose connection is lost', () => {
+  it("has no vote after the release, if it refused an earlier round's vote when the later one was sent", async () => {
     const { slow, secondRound, grant, release, restore } = await started();
     const firstRound = slow.unread.splice(0, 1);
     await secondRound();
-    // It reads the first round now, and the lock is free before it reads the second.
+    // The node reads the first round now, and the lock becomes free before it reads the second.
     firstRound[0]!.resolve(slow.node.run(firstRound[0]!.args));
     await settled();
     slow.node.call('del', ORDER);
@@ -243,7 +249,7 @@ describe('a node that is slow, whose connection is lost', () => {
     expect(slow.node.has(ORDER)).toBe(false);
   });
 
-  it('has no vote after the release, where the clean-up of an earlier round fails after the release', async () => {
+  it("has no vote after the release, if an earlier round's cleanup fails after the release", async () => {
     const { slow, secondRound, grant, release, restore } = await started();
     await secondRound();
     slow.node.call('del', ORDER);

@@ -11,7 +11,7 @@ import { type Quorum, type StartedRedlock, startQuorum, startRedlock } from './q
 
 const MAX_LEASE = 10_000;
 
-/** A server that answers which run it is when the test says so, has one key, and answers everything else immediately. */
+/** A server that returns its run id when the test says so, has one key, and answers everything else immediately. */
 class SlowServer extends EventEmitter implements RedisConnection {
   answerInfo!: (info: string) => void;
   noted: string | null = null;
@@ -40,7 +40,7 @@ class SlowServer extends EventEmitter implements RedisConnection {
     return Promise.resolve();
   }
 
-  /** The server was started again: whether with its data or without. */
+  /** Restarts the server, with or without its data. */
   async restart(clock: FakeClock, runId: string): Promise<void> {
     this.emit('close');
     this.emit('ready');
@@ -50,7 +50,7 @@ class SlowServer extends EventEmitter implements RedisConnection {
   }
 }
 
-// By its own wall clock it is old: the clock was corrected just after the boot.
+// By its own wall clock the server is old: the clock was corrected just after the boot.
 function infoOf(runId: string): string {
   return `run_id:${runId}\r\nuptime_in_seconds:9999999\r\n`;
 }
@@ -88,7 +88,7 @@ describe('delayedRestart: a node does not vote until some process has counted ma
   });
   afterEach(() => node.close());
 
-  it('counts from the answer, whatever the uptime by the wall clock of the node, and notes the run on the node at the end', async () => {
+  it("counts from the reply, whatever the node's uptime by its wall clock, and records the run on the node at the end", async () => {
     const connected = node.connect();
     await clock.advance(400);
     server.answerInfo(infoOf('a'));
@@ -101,12 +101,12 @@ describe('delayedRestart: a node does not vote until some process has counted ma
     expect(server.noted).toBeNull();
     await clock.advance(1);
     expect(server.noted).toBe(`a ${MAX_LEASE}`);
-    // Once it is down, that is why it does not answer.
+    // Once the node is down, that is its reason not to respond.
     server.emit('close');
     expect(node.cause).toMatchObject({ message: 'The connection was closed.' });
   });
 
-  it('goes on counting when the connection was lost and the run is the same, and begins again with another run', async () => {
+  it('continues counting if the connection is lost during the same run, and starts over with another run', async () => {
     await connect(infoOf('a'));
     const seenAt = clock.now();
     await clock.advance(6_000);
@@ -120,16 +120,16 @@ describe('delayedRestart: a node does not vote until some process has counted ma
   });
 
   it.each([
-    ['votes immediately when another process has noted this run', `a ${MAX_LEASE}`, true],
-    ['counts when another run is noted', `b ${MAX_LEASE}`, false],
-    ['counts when a shorter maxLease was counted', `a ${MAX_LEASE - 1}`, false],
+    ['votes immediately if another process has recorded this run', `a ${MAX_LEASE}`, true],
+    ['counts if another run is recorded', `b ${MAX_LEASE}`, false],
+    ['counts if a shorter maxLease was counted', `a ${MAX_LEASE - 1}`, false],
   ])('%s', async (_, noted, votes) => {
     server.noted = noted;
     await connect(infoOf('a'));
     expect(node.mayVote(clock.now())).toBe(votes);
   });
 
-  it('never votes while nobody knows its run', async () => {
+  it('never votes while its run is unknown', async () => {
     await connect('uptime_in_seconds:9999999\r\n');
     expect(node.mayVote(clock.now() + 100 * MAX_LEASE)).toBe(false);
   });
@@ -137,7 +137,7 @@ describe('delayedRestart: a node does not vote until some process has counted ma
   it('leaves no timer', async () => {
     await connect(infoOf('a'));
     expect(clock.pendingTimers).toBeGreaterThan(0);
-    // The timer of the last command ends by itself.
+    // The timer of the last command ends without close().
     await clock.advance(1_000);
     expect(clock.pendingTimers).toBe(1);
     await node.close();
@@ -161,7 +161,7 @@ describeUnless(wallClock ? undefined : NO_COMPILER)(
     const started: StartedRedlock[] = [];
     const start = async () => {
       const clock = new FakeClock();
-      // It counts on the same clock, so a short one would pass while the test advances it.
+      // The timeout runs on the same clock, so a short one would pass while the test advances it.
       const terms = { maxLease: LONG_LEASE, delayedRestart: true, commandTimeout: '1h' };
       const redlock = await startRedlock({ ...quorum, ...terms }, { clock });
       started.push(redlock);
@@ -186,7 +186,7 @@ describeUnless(wallClock ? undefined : NO_COMPILER)(
       wallClock?.remove();
     });
 
-    it('a majority votes when one process has counted maxLease, whatever their uptime; other processes need not count again', async () => {
+    it("a majority votes once one process has counted maxLease, whatever the nodes' uptime; other processes need not count again", async () => {
       const ann = await start();
       expect(await quorum.admins[0]!.info('server')).toMatch(/^uptime_in_seconds:8640\d/m);
       await expect(ann.take()).rejects.toBeInstanceOf(LockUnavailableError);
@@ -198,19 +198,19 @@ describeUnless(wallClock ? undefined : NO_COMPILER)(
       expect(await noted()).toBe(false);
       await ann.clock.advance(1);
       expect(await ann.take()).not.toBe('busy');
-      await until(noted, 'the runs are noted on the nodes');
-      // Its clock is at zero.
+      await until(noted, 'the runs are recorded on the nodes');
+      // This process's clock is at zero.
       const bob = await start();
       expect(await bob.take()).toBe('busy');
     });
 
-    it('a node that restarts is counted again', async () => {
+    it('a restarted node is counted again', async () => {
       await Promise.all(quorum.servers.slice(0, 2).map((server) => server.crash()));
       const ann = await start();
       await expect(ann.take()).rejects.toBeInstanceOf(LockUnavailableError);
       await ann.clock.advance(LONG_LEASE);
       expect(await ann.take()).not.toBe('busy');
-      await until(noted, 'the runs are noted on the nodes');
+      await until(noted, 'the runs are recorded on the nodes');
     });
   },
 );

@@ -14,19 +14,19 @@ import { contextFor } from '../redis/seam.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 
-/** Independent servers, each with a client of the test's own. */
+/** Independent servers, each with an admin client of the test. */
 export interface Quorum {
   readonly servers: readonly RedisServer[];
   readonly admins: readonly Redis[];
-  /** All of them as `nodes`. */
+  /** All servers as `nodes`. */
   readonly nodes: readonly { readonly url: string }[];
-  /** How many nodes have a vote for this key. */
+  /** Returns how many nodes have a vote for this key. */
   votes(key: string, namespace?: string): Promise<number>;
-  /** The votes for this key run out now instead of later. */
+  /** Expires the votes for this key now instead of later. */
   expire(key: string, namespace?: string): Promise<void>;
-  /** How often the node of this number has run a script since RESETSTAT. */
+  /** Returns how many times this node has run a script since RESETSTAT. */
   calls(node: number): Promise<number>;
-  /** Forgets everything, on all nodes. */
+  /** Deletes everything on all nodes. */
   flush(): Promise<void>;
   stop(): Promise<void>;
 }
@@ -38,7 +38,7 @@ export async function startQuorum(size: number, options: Parameters<typeof start
     admin.on('error', () => undefined);
     return admin;
   });
-  // A test that counts connections must not see these come later.
+  // A test that counts connections must not see these open later.
   await Promise.all(admins.map((admin) => admin.ping()));
   return {
     servers,
@@ -68,7 +68,7 @@ export async function startQuorum(size: number, options: Parameters<typeof start
   };
 }
 
-/** A wire to each of the servers. */
+/** Starts a wire to each server. */
 export async function wiresTo(
   quorum: Quorum,
   library = IOREDIS,
@@ -77,11 +77,11 @@ export async function wiresTo(
   return { wires, nodes: wires.map(({ port }) => library.server(`redis://127.0.0.1:${port}`)) };
 }
 
-// A test that fails half-way must not leave connections that keep Jest from ending.
+// A test that fails halfway must not leave connections that keep Jest from exiting.
 const closing = new Set<() => Promise<unknown>>();
 afterAll(() => Promise.all([...closing].map((close) => close())));
 
-// A slow node must not lose its connection. A vote counts within a tenth of the lease, so leases may be long.
+// A slow node must not lose its connection. A vote must arrive within a tenth of the lease, so leases may be long.
 const TERMS = { maxLease: '10m', commandTimeout: '10s' } as const;
 
 export interface StartedRedlock {
@@ -89,7 +89,7 @@ export interface StartedRedlock {
   readonly events: TestEvent[];
 }
 
-/** A quorum is more than options. */
+/** Picks the provider's options, since callers also pass a whole quorum. */
 function providerOf(
   options: Partial<RedlockLockProviderOptions> & Pick<RedlockLockProviderOptions, 'nodes'>,
 ): RedlockLockProvider {
@@ -97,7 +97,7 @@ function providerOf(
   return new RedlockLockProvider({ nodes, maxLease, delayedRestart, commandTimeout });
 }
 
-/** A backend without the core: to Redis, each one is a process of its own. */
+/** Starts a backend without the core. To Redis, each one is a separate process. */
 export async function startRedlock(
   options: Partial<RedlockLockProviderOptions> & Pick<RedlockLockProviderOptions, 'nodes'>,
   context: Partial<BackendContext> = {},
@@ -112,7 +112,7 @@ export async function startRedlock(
   return { backend, events };
 }
 
-/** A process with the core. */
+/** Starts a process with the core. */
 export async function startLocks(
   options: Partial<RedlockLockProviderOptions> & Pick<RedlockLockProviderOptions, 'nodes'>,
   clock: Clock = systemClock,
@@ -128,7 +128,10 @@ export async function startLocks(
   return locks;
 }
 
-/** The time of a process goes on by `milliseconds`, in steps; after each step all nodes have executed what the process has sent by then. */
+/**
+ * Advances the process's clock by `milliseconds`, in steps. After each step, all nodes have executed what the process
+ * has sent.
+ */
 export async function pass({ admins }: Quorum, time: FakeClock, milliseconds: number): Promise<void> {
   const STEP = 50;
   for (let passed = 0; passed < milliseconds; passed += STEP) {

@@ -9,7 +9,7 @@ import { type Quorum, startQuorum, startRedlock } from './quorum.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { ArmedTimers } from '../../lib/provider-kit/armed-timers.js';
 
-describe('RedlockLockProvider at the seam', () => {
+describe('RedlockLockProvider', () => {
   let quorum: Quorum;
   let provider: RedlockLockProvider;
   beforeAll(async () => {
@@ -18,14 +18,14 @@ describe('RedlockLockProvider at the seam', () => {
   });
   afterAll(() => quorum.stop());
 
-  it('a release wakes every caller that waits for the key here: the core lets one ask for each depth of nesting', async () => {
-    // Its time stands still, so a pause ends only by a release.
+  it("a release wakes all of this process's requests for the key, in order: the core sends one per nesting depth", async () => {
+    // The clock stands still, so only a release ends a pause.
     const { backend, events } = await startRedlock(quorum, { clock: new FakeClock() });
     const first = granted(await backend.acquire(request('waited for')));
     const waiting = [request('waited for'), request('waited for', { otherKeysHeld: 1 })].map((ask) =>
       backend.acquire(ask),
     );
-    await until(() => events.length === waiting.length, 'both pause');
+    await until(() => events.length === waiting.length, 'both requests pause');
     const order: number[] = [];
     const done = waiting.map(async (answer, index) => {
       const grant = granted(await answer);
@@ -34,13 +34,13 @@ describe('RedlockLockProvider at the seam', () => {
     });
     await backend.release(first, RELEASE);
     await Promise.race(done);
-    // Both asked in one call, in their order.
+    // Both votes travel in one call, in order.
     expect(order).toEqual([0]);
     await Promise.all(done);
     expect(order).toEqual([0, 1]);
   });
 
-  it('opens nothing before `connect`: an attempt is unavailable and was not sent, and there is nothing to close', async () => {
+  it('opens nothing before connect(): an attempt is unavailable and unsent, and there is nothing to close', async () => {
     const backend = direct(provider.createBackend(contextFor([])));
     const asked = backend.acquire(request('order', { wait: 0, lease: 500 }));
     await expect(asked).rejects.toBeInstanceOf(LockUnavailableError);
@@ -53,7 +53,7 @@ const NODES = ['a', 'b', 'c'].map((host) => ({ url: `redis://${host}` }));
 
 const GOOD: RedlockLockProviderOptions = { nodes: NODES, maxLease: '30s' };
 
-describe('what a RedlockLockProvider is made of', () => {
+describe('the options of RedlockLockProvider', () => {
   it.each<[string, unknown]>([
     ['"nodes" is undefined: set the variable', { ...GOOD, nodes: undefined }],
     ['at least three independent', { ...GOOD, nodes: 'redis://a,redis://b,redis://c' }],
@@ -76,31 +76,31 @@ describe('what a RedlockLockProvider is made of', () => {
     ],
     ['commandTimeout', { ...GOOD, commandTimeout: 49 }],
     ['commandTimeout', { ...GOOD, commandTimeout: Infinity }],
-  ])('is refused for %s: %j', (message, options) => {
+  ])('are rejected for %s: %j', (message, options) => {
     const make = () => new RedlockLockProvider(options as RedlockLockProviderOptions);
     expect(make).toThrow(LockConfigError);
     expect(make).toThrow(message);
   });
 });
 
-describe('a node of a Redis Cluster among the nodes', () => {
+describe('a Redis Cluster node among the nodes', () => {
   let servers: readonly RedisServer[];
   beforeAll(async () => {
-    // By default its bus is 10 000 ports higher, among those of outgoing connections.
+    // By default the bus uses the port + 10 000, which an outgoing connection may have.
     const bus = String(await freePort());
     const clustered = startRedisServer({ args: ['--cluster-enabled', 'yes', '--cluster-port', bus] });
     servers = await Promise.all([startRedisServer(), startRedisServer(), clustered]);
   });
   afterAll(() => Promise.all(servers.map((server) => server.stop())));
 
-  it('is refused at start, by its number', async () => {
+  it('is rejected at startup, with its number', async () => {
     const starting = startRedlock({ nodes: servers.map(({ url }) => ({ url })) });
     await expect(starting).rejects.toBeInstanceOf(LockConfigError);
     await expect(starting).rejects.toThrow('node 3 belongs to a Redis Cluster');
   });
 });
 
-describe('what is left behind', () => {
+describe('resources left behind', () => {
   let quorum: Quorum;
   beforeAll(async () => {
     quorum = await startQuorum(3);
@@ -113,7 +113,7 @@ describe('what is left behind', () => {
     return lists.map((list) => String(list).trim().split('\n').length);
   };
 
-  it('by a backend that was closed, also with a node that hangs: no connection, no timer, no caller that waits forever', async () => {
+  it('a closed backend leaves no connection, no timer, and no caller that waits forever, even with a hung node', async () => {
     const before = await connections();
     const clock = new ArmedTimers(systemClock);
     const { backend } = await startRedlock({ ...quorum, commandTimeout: '1s' }, { clock });
@@ -131,13 +131,13 @@ describe('what is left behind', () => {
     await expect(backend.acquire(request('k', { wait: 0 }))).rejects.toThrow();
   });
 
-  it('by a backend that was closed while a node refuses the script: no timer', async () => {
+  it('a backend closed while a node denies the script leaves no timer', async () => {
     const [admin] = quorum.admins;
     await admin!.call('ACL', ['SETUSER', 'default', '-eval']);
     try {
       const clock = new ArmedTimers(systemClock);
       const { backend } = await startRedlock(quorum, { clock });
-      // The start has waited for all three, so the node will be identified again in a second.
+      // Startup has waited for all three nodes, so the denying node is due for identification in a second.
       await backend.close();
       expect(clock.count).toBe(0);
     } finally {
@@ -145,7 +145,7 @@ describe('what is left behind', () => {
     }
   });
 
-  it('by a backend that was closed while it connected: no connection', async () => {
+  it('a backend closed while it connects leaves no connection', async () => {
     const before = await connections();
     const backend = new RedlockLockProvider({ nodes: quorum.nodes, maxLease: '10m' }).createBackend(contextFor([]));
     const connected = backend.connect();

@@ -3,7 +3,7 @@ import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 import { granted, RELEASE, request } from '../redis/seam.js';
 import { type Quorum, startQuorum, startRedlock } from './quorum.js';
 
-/** The part of redlock 5.0.0-beta.2 that is used here. Its types cannot be reached from an ES module. */
+/** The part of redlock 5.0.0-beta.2 used here. Its types can't be imported from an ES module. */
 interface Redlock {
   acquire(keys: string[], duration: number): Promise<{ release(): Promise<unknown> }>;
 }
@@ -13,8 +13,9 @@ type RedlockPackage = {
 const PACKAGE: string = 'redlock';
 const NO_RETRIES = { retryCount: 0 };
 
-// Why we count the votes ourselves: maintainers/decisions/0001-count-votes-ourselves.md. The package fails each of these cases.
-describe('votes counted by the package redlock, and by us', () => {
+// maintainers/decisions/0001-count-votes-ourselves.md explains why we count the votes ourselves. The package fails each
+// of these cases.
+describe('vote counting in the redlock package and in ours', () => {
   let quorum: Quorum;
   let clients: Redis[];
   let RedlockClass: RedlockPackage['default'];
@@ -29,7 +30,7 @@ describe('votes counted by the package redlock, and by us', () => {
     await quorum.stop();
   });
 
-  it('a script cannot answer with a token: what is no count of keys is a vote against', async () => {
+  it("the package treats a script's token as a vote against, since it is not a number of keys", async () => {
     const withToken = {
       acquireScript: () => "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return '1771000000000000'",
     };
@@ -40,7 +41,7 @@ describe('votes counted by the package redlock, and by us', () => {
     expect(granted(await backend.acquire(request('order'))).fencingToken).toBeGreaterThan(1n);
   });
 
-  it('an attempt cannot be asked for again by its id: the package draws another one, against which its own votes count', async () => {
+  it("the package can't retry an attempt with its id: it draws a new one, against which its own votes count", async () => {
     const redlock = new RedlockClass(clients, NO_RETRIES);
     await redlock.acquire(['order'], 60_000);
     await expect(redlock.acquire(['order'], 60_000)).rejects.toThrow('quorum');
@@ -51,7 +52,7 @@ describe('votes counted by the package redlock, and by us', () => {
     expect(granted(await backend.acquire(attempt)).fencingToken).toBe(first.fencingToken);
   });
 
-  it('two votes for, two against and one silent are never decided: the package has no timeout for a node', async () => {
+  it('the package never decides with two votes for, two against and one silent node, since it has no timeout for a node', async () => {
     const redlock = new RedlockClass(clients, NO_RETRIES);
     const ourLock = new RedlockKeyLayout('lock').lockOf('order');
     for (const admin of quorum.admins.slice(0, 2)) await admin.mset('order', 'other', ourLock, 'other');
@@ -70,7 +71,7 @@ describe('votes counted by the package redlock, and by us', () => {
     }
   });
 
-  it('a busy lock and a majority that is down are one error for the package', async () => {
+  it('the package reports a busy lock and a majority that is down with the same error', async () => {
     const dead = [0, 1, 2].map(() => new Redis({ port: 1, retryStrategy: () => null, maxRetriesPerRequest: 0 }));
     for (const client of dead) client.on('error', () => undefined);
     const outcomeOf = (redlock: Redlock) => redlock.acquire(['order'], 60_000).catch((error: unknown) => error);
@@ -79,7 +80,7 @@ describe('votes counted by the package redlock, and by us', () => {
     const [one, other] = [await outcomeOf(busy), await outcomeOf(new RedlockClass(dead, NO_RETRIES))] as [Error, Error];
     expect(one.message).toBe(other.message);
     expect(one.constructor).toBe(other.constructor);
-    // Ours: "Q1" in nodes.spec.ts.
+    // For ours, see "Q1" in nodes.spec.ts.
   });
 
   it('ours releases what it acquired', async () => {

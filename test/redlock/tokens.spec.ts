@@ -7,7 +7,7 @@ import { Round } from '../../lib/providers/redlock/round.js';
 import { exploration, isCaught } from '../exploration.js';
 import { play, type Step, type Story } from './interleaved-quorum.js';
 
-/** The script with faults: writes of tokens are taken without a vote, or the last token of a block is compared. */
+/** The script with faults: tokens are written without a vote, or the last token of a block is compared. */
 const CREDULOUS = scriptWith('(not last and mine and sub(standing, 49) == round)', 'not last');
 const COMPARING_LAST = scriptWith('if last and first > last then', 'if last and token > last then');
 
@@ -35,7 +35,7 @@ const handBack = (who: number): Step[] => [
 const turn = fc
   .tuple(process, key, callers)
   .map(([who, wanted, several]) => [ask(who, wanted, NONE, ALL, several), ...handBack(who)]);
-// Who is new knows no token, and writes what the nodes have named.
+// A new process knows no token, and writes back what the nodes return.
 const first = fc
   .tuple(process, key, fc.constantFrom(NONE, ...ALL), callers)
   .map(([who, wanted, withheld, several]): Step[] => [
@@ -61,7 +61,7 @@ const newcomer = fc
 
 const several = (steps: fc.Arbitrary<Step[]>, minLength: number, maxLength: number) =>
   fc.array(steps, { minLength, maxLength, size: 'max' }).map((each) => each.flat());
-// The processes take locks, nodes lose their data, others come: and again.
+// Processes take locks, nodes lose their data, and new processes arrive, repeatedly.
 const chapter = fc
   .tuple(several(fc.oneof(first, turn, odd), 4, 9), losses, several(newcomer, 2, 4))
   .map((parts) => parts.flat());
@@ -70,9 +70,9 @@ const story: fc.Arbitrary<Story> = fc.record({
   steps: several(chapter, 1, 2),
 });
 
-/** A process takes a lock with a token that two other writes, still in flight, are older than; then two nodes lose their data. */
+/** A process takes a lock with a token newer than two writes still in flight. Then two nodes lose their data. */
 const LATE_WRITES: Story = {
-  // The first node's clock is ahead: what the others make up by themselves is smaller.
+  // The first node's clock is ahead, so the tokens that the others choose are smaller.
   skews: [3_000, 0, 0],
   steps: [
     ask(2, 'a'),
@@ -89,12 +89,12 @@ const LATE_WRITES: Story = {
   ],
 };
 
-describe('tokens of one key, while nodes lose their data and messages come late', () => {
+describe('tokens of one key, with data loss on nodes and late messages', () => {
   afterEach(() => {
     jest.restoreAllMocks();
   });
 
-  it('grow, as long as a majority of the nodes has its counter', async () => {
+  it('grow as long as a majority of the nodes has its counter', async () => {
     const seen = { grants: 0, blocks: 0, losses: 0, runs: 0 };
     await fc.assert(
       fc.asyncProperty(story, async (each) => {
@@ -107,21 +107,21 @@ describe('tokens of one key, while nodes lose their data and messages come late'
       }),
       { numRuns: exploration(40, 3_000) },
     );
-    // Else nothing was shown.
+    // Without these counts, the test shows nothing.
     expect(seen.grants).toBeGreaterThan(2 * seen.runs);
     expect(seen.blocks).toBeGreaterThan(seen.runs / 2);
     expect(seen.losses).toBeGreaterThan(seen.runs / 4);
   }, 60_000);
 
-  it('grow also where a write that is older than the loss would make a node believe that it remembers', async () => {
+  it('grow even if a write from before a data loss makes a node believe that it remembers', async () => {
     expect(await play(LATE_WRITES)).toMatchObject({ violations: [], losses: 1 });
     expect((await play(LATE_WRITES, CREDULOUS)).violations).toHaveLength(1);
   });
 
-  // What the search is worth.
+  // Shows that the search finds these faults.
   it.each<[string, string, () => void]>([
-    ['by nodes that learn a token from a write without their vote', CREDULOUS, () => undefined],
-    ['where the last token of a block is compared instead of the first', COMPARING_LAST, () => undefined],
+    ['if nodes learn a token from a write without their vote', CREDULOUS, () => undefined],
+    ['if the last token of a block is compared instead of the first', COMPARING_LAST, () => undefined],
     [
       'without the write-back',
       LOCK_SCRIPT.text,
@@ -137,7 +137,7 @@ describe('tokens of one key, while nodes lose their data and messages come late'
       },
     ],
     [
-      'where nodes without a counter count',
+      'if nodes without a counter count',
       LOCK_SCRIPT.text,
       () => {
         jest.spyOn(Round.prototype, 'decide').mockImplementation(function (this: Round) {
@@ -153,10 +153,10 @@ describe('tokens of one key, while nodes lose their data and messages come late'
       },
     ],
   ])(
-    'are seen to fall %s',
+    'are found to shrink %s',
     async (_, script, plant) => {
       plant();
-      // A seed that finds them soon. Others take more than 400 stories for the rarest, two in three times.
+      // This seed finds the faults soon. Two out of three other seeds need more than 400 stories for the rarest.
       expect(await isCaught(story, (each) => play(each, script), { seed: 4, numRuns: 1_000 })).toBe(true);
     },
     120_000,
@@ -166,6 +166,6 @@ describe('tokens of one key, while nodes lose their data and messages come late'
 function scriptWith(from: string, to: string): string {
   const { text } = LOCK_SCRIPT;
   const script = text.replace(from, to);
-  if (script === text) throw new Error(`The script has no "${from}".`);
+  if (script === text) throw new Error(`The script does not contain "${from}".`);
   return script;
 }

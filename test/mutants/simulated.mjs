@@ -16,7 +16,7 @@ export const SIMULATED = [
     to: "not string.find(before, '^%d')",
     breaks: 'an operation does not run after an acquire that finds its own lock',
     killedBy: 'test/redis/chain-script.spec.ts',
-    test: 'go on behind a lock that the ask holds already',
+    test: 'continue past a lock that the request already holds',
     reason: 'the key is then requested later, which costs a round trip and breaks nothing',
   },
   {
@@ -246,7 +246,7 @@ export const SIMULATED = [
     to: 'this.#callers, validUntil',
     breaks: 'a grant found by a repeated acquire admits followers',
     killedBy: 'test/redis/reconnection.spec.ts',
-    test: 'lets no followers in by a grant whose answer was lost',
+    test: 'admits no followers under a grant whose reply was lost',
     reason: 'a token repeats only if tokens are consecutive, and only after a lost reply and new callers',
   },
   {
@@ -256,7 +256,7 @@ export const SIMULATED = [
     to: '',
     breaks: "a cohort's tokens survive a confirmation that finds another grant",
     killedBy: 'test/redis/reconnection.spec.ts',
-    test: 'lets no followers in by a grant that it finds instead of the one that it was to confirm',
+    test: 'admits no followers under a grant that it finds instead of the grant it meant to confirm',
     reason: 'a confirmation finds another grant only if the reply to exactly the previous request was lost',
   },
   {
@@ -266,7 +266,7 @@ export const SIMULATED = [
     to: 'if (this.#sentAt === -Infinity) return undefined;',
     breaks: 'an observation of the server clock never expires',
     killedBy: 'test/redis/refusals.spec.ts',
-    test: 'knows nothing after 10 s, or when the connection was lost',
+    test: 'knows nothing after 10 s, or after the connection was lost',
     reason:
       'each queued request observes the clock every second, so an old observation needs a message that overtakes the first reply',
   },
@@ -293,7 +293,7 @@ export const SIMULATED = [
     to: '',
     breaks: 'a waiter is not notified that the connection has ended',
     killedBy: 'test/redis/reconnection.spec.ts',
-    test: 'tells a request that waits when its connection is lost',
+    test: 'fails a waiting request when its connection is lost',
     reason: 'the waiter still retries within a second, which is within the time allowed after an outage',
   },
   {
@@ -319,7 +319,7 @@ export const SIMULATED = [
     to: '',
     breaks: 'a reply counts although it arrived after its connection was dropped',
     killedBy: 'test/redis/reconnection.spec.ts',
-    test: 'does not believe what a server answers on a connection that was given up',
+    test: 'discards what a server replies on a connection that was given up',
     reason:
       'the reply must come from a master that has been replaced, within the 100 ms for which ioredis still reads a dropped connection',
   },

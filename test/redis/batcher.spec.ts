@@ -41,7 +41,7 @@ function batcherOn(wire: Wire, onNotice: (notice: string) => void = () => undefi
   return batcher;
 }
 
-/** Adds an operation on the lock, and another one when it is answered. */
+/** Adds an operation on the lock, and another one when its reply arrives. */
 function loop(batcher: Batcher, lock: string, answers: unknown[]): void {
   batcher.add({
     lock,
@@ -49,7 +49,7 @@ function loop(batcher: Batcher, lock: string, answers: unknown[]): void {
     encode: () => ['A', lock, '1'],
     onReply: (reply) => {
       answers.push(reply);
-      // As a caller does, some promise jobs later.
+      // Callers also react some promise jobs later.
       void Promise.resolve()
         .then(() => undefined)
         .then(() => {
@@ -64,7 +64,7 @@ const turn = () => new Promise((resolve) => setImmediate(resolve));
 const LOCKS = ['a', 'b', 'c', 'd', 'e'];
 
 describe('a batch of operations', () => {
-  it('whose reply leaves the server idle is answered in halves: what follows the first is sent before the second is delivered', async () => {
+  it('delivers a reply that leaves the server idle in halves: sends what follows the first half before it delivers the second', async () => {
     const wire = new Wire();
     const batcher = batcherOn(wire);
     const answers: unknown[] = [];
@@ -81,7 +81,7 @@ describe('a batch of operations', () => {
     ]);
   });
 
-  it('whose reply comes while another one is in flight is answered at once, so calls do not become smaller', async () => {
+  it('delivers a reply in one go while another call is in flight, so calls do not shrink', async () => {
     const wire = new Wire();
     const batcher = batcherOn(wire);
     const answers: unknown[] = [];
@@ -95,7 +95,7 @@ describe('a batch of operations', () => {
     expect(wire.calls.slice(2).map(({ locks }) => locks)).toEqual([LOCKS]);
   });
 
-  it('whose reply hands a lock on is answered at once, so that a caller that released can come again before others have had their turns', async () => {
+  it('delivers a reply that hands off a lock in one go, so that a caller that released can reacquire before others have had their turns', async () => {
     const wire = new Wire();
     const answers: unknown[] = [];
     const batcher = batcherOn(wire, (notice) => answers.push(notice));
@@ -114,7 +114,7 @@ describe('an operation', () => {
     return { lock, weight: HEAVY, encode, onReply: settle, onFailure: settle, outcomes };
   };
 
-  it('that is alone travels as one of several does, and its reply may be no array', async () => {
+  it('is encoded the same way alone as in a batch, and its reply need not be an array', async () => {
     const wire = new Wire();
     const batcher = batcherOn(wire);
     const alone = operationOn('a', ['A', 'holder', '1']);
@@ -134,7 +134,7 @@ describe('an operation', () => {
     expect([alone, first, second].map(({ outcomes }) => outcomes)).toEqual([['reply'], ['one'], ['two']]);
   });
 
-  it('that is alone is sent with the text of the script to a server that does not know it', async () => {
+  it('resends a lone operation with the text of the script to a server that does not know it', async () => {
     const wire = new Wire();
     const batcher = batcherOn(wire);
     const alone = operationOn('a', ['A', 'holder', '1']);
@@ -149,7 +149,7 @@ describe('an operation', () => {
     expect(alone.outcomes).toEqual(['reply']);
   });
 
-  it('that has become pointless is not sent', async () => {
+  it('is not sent if it has become pointless', async () => {
     const wire = new Wire();
     const batcher = batcherOn(wire);
     batcher.add(operationOn('a', undefined));
@@ -160,7 +160,7 @@ describe('an operation', () => {
     expect(wire.calls).toEqual([]);
   });
 
-  it.each([1, 2])('is encoded only where it is sent: %i without a connection', async (count) => {
+  it.each([1, 2])('is not encoded until it is sent: %i without a connection', async (count) => {
     const wire = new Wire();
     wire.isUp = false;
     wire.cause = new Error('why');
@@ -177,7 +177,7 @@ describe('an operation', () => {
   });
 });
 
-describe('operations that are linked', () => {
+describe('linked operations', () => {
   interface Linked extends Operation {
     readonly outcomes: unknown[];
   }
@@ -195,7 +195,7 @@ describe('operations that are linked', () => {
   const linksIn = ({ args }: Call) => args.slice(3 + 4 * (Number(args[1]) - 1)).at(1);
   const numbered = (count: number) => Array.from({ length: count }, (_, index) => `k${String(index).padStart(2, '0')}`);
 
-  it('travel in one call, which names them in its last argument', async () => {
+  it('travel in one call, whose last argument marks the links', async () => {
     const wire = new Wire();
     const batcher = batcherOn(wire);
     const [alone] = chainOf(['z']);
@@ -215,7 +215,7 @@ describe('operations that are linked', () => {
     expect(chain.map(({ outcomes }) => outcomes)).toEqual([[2], ['q'], ['n']]);
   });
 
-  it('are never split over calls, however many they are; what is behind them is', async () => {
+  it('are never split over calls, however many there are; later operations go in the next call', async () => {
     const wire = new Wire();
     const batcher = batcherOn(wire);
     for (const operation of chainOf(['y', 'z']).map((each) => ({ ...each, after: undefined }))) batcher.add(operation);
@@ -226,7 +226,7 @@ describe('operations that are linked', () => {
     expect(wire.calls.map(linksIn)).toEqual([`---${'+'.repeat(99)}`, undefined]);
   });
 
-  it('are sent whole where they are sent again', async () => {
+  it('are resent as a whole', async () => {
     const wire = new Wire();
     const batcher = batcherOn(wire);
     for (const operation of chainOf(numbered(20))) batcher.add(operation);
@@ -238,9 +238,9 @@ describe('operations that are linked', () => {
 
   it.each<[string, readonly string[], readonly string[]]>([
     ['the first', ['a'], []],
-    ['one in the middle', ['b'], ['a']],
+    ['a middle one', ['b'], ['a']],
     ['the last', ['c'], ['a', 'b']],
-  ])('are not run behind one that has become pointless: %s', async (_, pointless, sent) => {
+  ])('do not run after one that has become pointless: %s', async (_, pointless, sent) => {
     const wire = new Wire();
     const batcher = batcherOn(wire);
     const chain = chainOf(['a', 'b', 'c'], (lock) => !pointless.includes(lock));
@@ -253,7 +253,7 @@ describe('operations that are linked', () => {
     }
   });
 
-  it('are not run where another operation has come between them, or one was added alone', async () => {
+  it('do not run if another operation came between them, or if one was added alone', async () => {
     const wire = new Wire();
     const batcher = batcherOn(wire);
     const [a, b, c] = chainOf(['a', 'b', 'c']);

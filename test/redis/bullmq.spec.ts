@@ -11,7 +11,7 @@ let server: RedisServer;
 beforeAll(async () => (server = await startRedisServer()));
 afterAll(() => server.stop());
 
-it('a processor of BullMQ runs its job under the lock, and a busy one fails the attempt', async () => {
+it('a BullMQ processor runs its job under the lock, and a busy lock fails the attempt', async () => {
   let running = 0;
   let most = 0;
   @Processor('orders', { concurrency: 8 })
@@ -61,7 +61,7 @@ it('a processor of BullMQ runs its job under the lock, and a busy one fails the 
   }
 }, 90_000);
 
-it('a busy job that is moved back into its queue runs later, and costs no attempt', async () => {
+it('a busy job that moves itself back into its queue runs later, without using up an attempt', async () => {
   async function later({ args: [job, token] }: BusyContext): Promise<never> {
     await (job as Job).moveToDelayed(Date.now() + 50, token as string);
     throw new DelayedError();

@@ -8,15 +8,15 @@ import { HERE, THERE, redisForTests } from './seam.js';
 type Operation = readonly [key: string, code: string, holder: string, ms: number];
 
 const KEYS = ['a', 'b', 'c', 'd', 'e'];
-// Longer than a run takes, and so short that it has ended before the chain.
+// LONG outlasts a run. SHORT leases end before the chain runs.
 const [LONG, SHORT] = [60_000, 5];
-/** Requests of processes that have not asked for 3 s are removed, so a run that took longer proves nothing. */
+/** Requests of processes that have not polled for 3 s are removed, so a slower run proves nothing. */
 const LIVE = 2_500;
 
-describe('linked asks in the lock script', () => {
+describe('linked requests in the lock script', () => {
   const redis = redisForTests();
 
-  /** One call of the script in a namespace, whose operations are linked where `links` says so. */
+  /** Runs the script once in a namespace. `links` marks which operations are linked. */
   const run = async (world: string, process: string, operations: readonly Operation[], links?: string) => {
     const locks = operations.map(([key]) => `${world}:{0}:${key}`);
     const fields = operations.flatMap(([, code, holder, ms]) => [code, holder, ms]);
@@ -32,14 +32,14 @@ describe('linked asks in the lock script', () => {
   const refusedBy = (holder: string) => expect.stringMatching(new RegExp(`^b ${holder} \\d+$`));
   const lockOf = (key: string) => redis.admin.get(`one:{0}:${key}`);
 
-  it('are granted one after the other, with growing tokens', async () => {
+  it('are granted one after another, with growing tokens', async () => {
     const replies = await run('one', HERE, asks(['A3000', 'A3000', 'A3000']), '-++');
     expect(replies).toEqual([token, token, token]);
     expect([...replies].sort()).toEqual(replies);
   });
 
   it.each(KEYS.slice(0, 3))(
-    'stop at the first that is not free, "%s": it is queued, and nothing is left of those behind',
+    'stop at the first busy key, "%s": it is queued, and later ones leave nothing behind',
     async (busy) => {
       await run('one', THERE, [[busy, 'A3000', 'other', LONG]]);
       const replies = await run('one', HERE, asks(['A3000:0', 'A3000:0', 'A3000:0']), '-++');
@@ -51,7 +51,7 @@ describe('linked asks in the lock script', () => {
     },
   );
 
-  it('stop at an ask that fails, which says so itself', async () => {
+  it('stop at a request that fails, which returns its own error', async () => {
     await redis.admin.hset('one:{0}:b', 'not', 'a lock');
     expect(await run('one', HERE, asks(['A3000', 'A3000', 'A3000']), '-++')).toEqual([
       token,
@@ -61,7 +61,7 @@ describe('linked asks in the lock script', () => {
     expect(await lockOf('c')).toBeNull();
   });
 
-  it('go on behind a lock that the ask holds already, and leave what is not linked alone', async () => {
+  it('continue past a lock that the request already holds, and leave unlinked operations alone', async () => {
     await run('one', HERE, asks(['A3000']));
     const operations = [...asks(['A3000', 'T', 'T']), ['d', 'A3000', 'single', LONG] as const];
     expect(await run('one', HERE, operations, '-++-')).toEqual([
@@ -80,7 +80,7 @@ describe('linked asks in the lock script', () => {
     expect(await run('one', HERE, behindBusy, '-+--')).toEqual([refusedBy('chain0'), 'n', refusedBy('chain2'), token]);
   });
 
-  // What the server may have of each key: all that the script can write, by two processes.
+  // The steps produce every state that two processes can write with the script.
   const key = fc.constantFrom(...KEYS);
   const process = fc.constantFrom(HERE, THERE);
   const holder = fc.constantFrom('h0', 'h1', 'h2');
@@ -96,10 +96,10 @@ describe('linked asks in the lock script', () => {
     ...['A3000:0', 'N3000:0::2', 'B3000m:0:60000', 'a3000:0', 'l3000 1 2:0', 'T', 'M:::3', 'U::60000', 't', 'm 1 2'],
   );
 
-  it(`have the effect of one ask after the other, up to the first that is not granted, on whatever the server has (LOCK_TESTS_SEED=${SEED})`, async () => {
+  it(`have the effect of requests sent one by one up to the first that is not granted, whatever is stored (LOCK_TESTS_SEED=${SEED})`, async () => {
     const seen = new Set<string>();
     const listener = redis.admin.duplicate();
-    // The other process lives.
+    // Keeps the other process live.
     await listener.subscribe(`one:{0}${THERE}`, `two:{0}${THERE}`);
     const checked = fc.assert(
       fc.asyncProperty(fc.array(step, { maxLength: 14 }), terms, async (steps, chained) => {
@@ -108,11 +108,11 @@ describe('linked asks in the lock script', () => {
         for (const { key: on, process: by, holder: who, code: what, lease: ms, keeps } of steps) {
           const isRelease = /^[Rre]/.test(what);
           const operation: Operation = [on, what, who, isRelease ? (keeps ? ms : 0) : ms];
-          // Their notices are about what they do, and compared by what the server has in the end.
+          // Notices are not compared here: they describe what an operation did, and the final states are compared.
           await Promise.all(['one', 'two'].map((world) => run(world, by, [operation])));
         }
         await new Promise((resolve) => setTimeout(resolve, 4 * SHORT));
-        // A lease of the steps may have ended between a step in one namespace and the same one in the other.
+        // A lease may have ended between a step in one namespace and the same step in the other.
         fc.pre(isDeepStrictEqual(await stateOf('one'), await stateOf('two')));
         const chain = KEYS.map((on, index): Operation => [on, chained, `c${index}`, LONG]);
         const together = await run('one', HERE, chain, `-${'+'.repeat(KEYS.length - 1)}`);
@@ -135,11 +135,11 @@ describe('linked asks in the lock script', () => {
     await checked.finally(() => {
       listener.disconnect();
     });
-    // It has drawn chains that end at once, in the middle and not at all.
+    // The run drew chains that stop at the first key, stop in the middle, and run to the end.
     expect([...seen].sort()).toEqual(expect.arrayContaining(['b', 'n', 'q', 'token']));
   }, 600_000);
 
-  /** All that the server has of a namespace, without times and tokens, which are those of the moment. */
+  /** Returns the whole state of a namespace, without times and tokens, which differ between runs. */
   const stateOf = async (world: string) => {
     const names = (await redis.admin.keys(`${world}:{0}:*`)).sort();
     const state: Record<string, unknown> = {};
@@ -153,13 +153,13 @@ describe('linked asks in the lock script', () => {
   };
 });
 
-/** A reply without its times and tokens. */
+/** Returns a reply without its times and tokens. */
 function kindOf(reply: unknown): string {
   if (typeof reply !== 'string')
     return `error ${String((reply as Error | undefined)?.message).replace(/(one|two):/, '')}`;
   if (/^\d{16}$/.test(reply)) return 'token';
   if (/^[hq]\d/.test(reply)) return reply.charAt(0);
-  // Without for how many ms it is held.
+  // Drops how many ms it remains held.
   if (reply.startsWith('b')) return reply.replace(/ (\w+) \d+$/, ' $1');
   return reply.replace(/^\d{32}/, '').replace(/(one|two):/, '');
 }

@@ -18,7 +18,7 @@ interface ClusterSettings {
   readonly credentials?: Credentials | undefined;
 }
 
-/** The same servers, by one of the client libraries. */
+/** Connects to the same servers with one of the client libraries. */
 export interface ClientLibrary {
   server(url: string): RedisServerOptions;
   cluster(nodes: readonly Address[], settings?: ClusterSettings): RedisConnectionOptions;
@@ -44,7 +44,7 @@ export const IOREDIS: ClientLibrary = {
   toString: () => 'ioredis',
 };
 
-/** Its Cluster client gives up the options of the nodes that a duplicate is given others for. */
+/** Its Cluster client drops the node options that a duplicate overrides. */
 export const IOREDIS_5: ClientLibrary = {
   server: (url) => ({ client: new Redis5(url, { lazyConnect: true }) }),
   cluster: (nodes, { natMap, credentials = {} } = {}) => ({
@@ -58,7 +58,8 @@ export const IOREDIS_5: ClientLibrary = {
   toString: () => 'ioredis 5',
 };
 
-// node-redis makes a class with all commands for each set of options, which took half of the CPU time of some tests. A duplicate needs none.
+// node-redis creates a class with all commands for each set of options, which took half of the CPU time of some tests.
+// A duplicate creates none.
 const template = createClient();
 const template5 = createClient5();
 
@@ -69,7 +70,7 @@ export const NODE_REDIS: ClientLibrary = {
   toString: () => 'node-redis',
 };
 
-/** It speaks RESP 2 unless told otherwise, and does not show the options of a Sentinel client. */
+/** It speaks RESP 2 by default, and does not expose the options of a Sentinel client. */
 export const NODE_REDIS_5: ClientLibrary = {
   server: (url) => ({ client: template5.duplicate({ url }) }),
   cluster: (nodes, settings = {}) => ({ client: createCluster5(clusterOptions(nodes, settings)) }),

@@ -3,11 +3,11 @@ import { systemRandom } from '../../lib/core/toolkit/random.js';
 import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 import { createClientPool, createSentinel as createSentinel5 } from 'redis5';
 
-/** What is installed, and which of them was asked for connections. */
+/** The packages that are installed, and the packages that created a client. */
 const installed = new Set<string>();
 const asked: string[] = [];
 
-/** A package that makes clients which connect to nothing, unless it is not installed. */
+/** Mocks a package whose clients connect to nothing. It can't be imported unless it is installed. */
 function mock(name: string, parts: object): void {
   jest.unstable_mockModule(name, () => {
     if (!installed.has(name)) throw new Error(`Cannot find package '${name}'`);
@@ -32,7 +32,7 @@ mock('redis', {
   },
 });
 
-/** As in an application that starts now. */
+/** Loads the module as a freshly started application does. */
 async function optionsModule() {
   jest.resetModules();
   return import('../../lib/providers/redis/client/redis-options.js');
@@ -50,37 +50,37 @@ describe('the package that connects', () => {
   };
 
   it.each<[string, readonly string[], object, string]>([
-    ['ioredis, where both are installed', ['ioredis', 'redis'], { url: 'redis://nowhere' }, 'ioredis'],
-    ['node-redis, where ioredis is not installed', ['redis'], { url: 'redis://nowhere' }, 'redis'],
-    ['node-redis, where the options are its own', ['ioredis', 'redis'], { options: { socket: { port: 1 } } }, 'redis'],
+    ['ioredis if both are installed', ['ioredis', 'redis'], { url: 'redis://nowhere' }, 'ioredis'],
+    ['node-redis if ioredis is not installed', ['redis'], { url: 'redis://nowhere' }, 'redis'],
     [
-      'node-redis, where the options have a url',
+      'node-redis if the options are node-redis options',
       ['ioredis', 'redis'],
-      { options: { url: 'redis://nowhere' } },
+      { options: { socket: { port: 1 } } },
       'redis',
     ],
+    ['node-redis if the options have a url', ['ioredis', 'redis'], { options: { url: 'redis://nowhere' } }, 'redis'],
   ])('is %s', async (_, packages, options, expected) => {
     for (const each of packages) installed.add(each);
     await connect(options);
     expect(asked).toEqual([expected]);
   });
 
-  it('is named, and the other one, where neither is installed', async () => {
+  it('is named in the error, with its alternative, if neither is installed', async () => {
     await expect(connect({ url: 'redis://nowhere' })).rejects.toThrow(
       /needs the "ioredis" or "redis" package.*npm install ioredis/,
     );
   });
 });
 
-describe('a client that gives no connections is refused with what to do', () => {
+describe("refuses a client that can't provide connections, and says what to do", () => {
   it.each<[string, unknown, RegExp]>([
-    ['a pool of node-redis', createClientPool(), /cannot be duplicated. Pass an ioredis or redis client/],
+    ['a node-redis pool', createClientPool(), /cannot be duplicated. Pass an ioredis or redis client/],
     [
-      'a Sentinel client of node-redis 5',
+      'a node-redis 5 Sentinel client',
       createSentinel5({ name: 'locks', sentinelRootNodes: [{ host: 'localhost', port: 1 }] }),
       /cannot be duplicated.* client options as "options"/,
     ],
-    ['something else', { get: () => undefined }, /an object, cannot be duplicated/],
+    ['an unrelated object', { get: () => undefined }, /an object, cannot be duplicated/],
   ])('%s', async (_, client, message) => {
     const { readOptions } = await optionsModule();
     expect(() => readOptions({ client } as RedisLockProviderOptions)).toThrow(message);

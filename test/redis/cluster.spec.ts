@@ -26,14 +26,14 @@ const layout = new KeyLayout('lock');
 const bucketOf = (key: string) => layout.bucketIn(layout.lockOf(key));
 const slotOf = (key: string) => hashSlotOf(String(bucketOf(key)));
 
-// One after the other, on the same servers.
-describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
+// The tests share servers, so they run one after another.
+describe.each([IOREDIS, NODE_REDIS])('Redis Cluster, with %s', (library) => {
   let cluster: RedisCluster;
   let one: StartedBackend;
   let two: StartedBackend;
 
   beforeAll(async () => {
-    // A node counts as dead after 3 s, so a slow node does not.
+    // Long enough that a slow node does not count as dead.
     cluster = await startRedisCluster({ replicas: 1, nodeTimeout: 3_000 });
     one = await startBackend({ ...library.cluster(cluster.addresses), commandTimeout: '10s' });
     two = await startBackend({
@@ -49,7 +49,7 @@ describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
   });
 
   const masterOf = (slot: number) => cluster.masters[Math.floor((slot * 3) / 16_384)] as ClusterNode;
-  /** A key on each of the masters. */
+  /** Returns one key on each master. */
   const spread = () =>
     cluster.masters.map((master) => {
       const key = Array.from({ length: 100 }, (_, index) => `k${index}`).find(
@@ -58,14 +58,14 @@ describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
       return key ?? '';
     });
 
-  it('has its buckets in the slots that it says', async () => {
+  it('computes the slots of its buckets as Redis does', async () => {
     for (let bucket = 0; bucket < 16; bucket += 1) {
       const slot = await cluster.masters[0]?.admin.call('CLUSTER', ['KEYSLOT', layout.counterOf(bucket)]);
       expect(hashSlotOf(String(bucket))).toBe(slot);
     }
   });
 
-  it('reaches its nodes where the client maps their addresses to', async () => {
+  it('reaches its nodes at the addresses that the client maps them to', async () => {
     const wires = await Promise.all(cluster.addresses.map(({ port }) => startTcpProxy(port)));
     const nodes = wires.map(({ port }) => ({ host: '127.0.0.1', port }));
     const natMap = Object.fromEntries(
@@ -82,21 +82,21 @@ describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
     await Promise.all(wires.map((wire) => wire.close()));
   });
 
-  it('hands off on every master, with one channel a bucket and none a key', async () => {
+  it('hands off on every master, with one channel per bucket and none per key', async () => {
     const channels = async () => {
       const lists = cluster.masters.map(
         async ({ admin }) => (await admin.call('PUBSUB', ['SHARDCHANNELS'])) as string[],
       );
       return (await Promise.all(lists)).flat().length;
     };
-    // Its time stands still, so it does not ask again: it gets the lock from a message, or not at all.
+    // Its clock stands still, so it never polls: only a message can give it the lock.
     const receiver = await startWithFakeClock({ ...library.cluster(cluster.addresses), waitReplicas: 1 });
-    await until(async () => (await channels()) === 3 * 16, 'all listen');
+    await until(async () => (await channels()) === 3 * 16, 'all processes listen');
     for (const key of spread()) {
       const held = granted(await one.backend.acquire(request(key)));
       const before = receiver.events.length;
       const waiter = receiver.backend.acquire(request(key));
-      await until(() => receiver.events.length > before, 'it waits');
+      await until(() => receiver.events.length > before, 'the receiver waits');
       await one.backend.release(held, RELEASE);
       const next = granted(await waiter);
       expect(next.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
@@ -106,18 +106,18 @@ describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
     await receiver.backend.close();
   });
 
-  it('ignores a message about a lock of another bucket than its channel', async () => {
+  it('ignores a message about a lock in a different bucket from its channel', async () => {
     const [first = '', second = ''] = spread();
     let channels: string[] = [];
-    // Without those of a process that has ended.
+    // Waits until the channels of the stopped process are gone.
     await until(async () => {
       const lists = cluster.masters.map(({ admin }) => admin.call('PUBSUB', ['SHARDCHANNELS']) as Promise<string[]>);
       channels = (await Promise.all(lists)).flat();
       return channels.length === 2 * 16;
-    }, 'the two listen');
+    }, 'only the two processes listen');
     const [channel = ''] = channels;
     const process = channel.slice(channel.indexOf('}') + 1);
-    // As a replica would remember it that lagged: granted to an id that is unknown here, so the process releases it.
+    // Writes a grant to an unknown id, as a lagging replica might remember it. The process releases it.
     const remember = async (key: string) => {
       const id = randomBytes(16).toString('hex');
       const lock = layout.lockOf(key);
@@ -130,17 +130,17 @@ describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
     await publish(second, ofFirst);
     await publish(second, ofSecond);
     const valueOf = (key: string) => masterOf(slotOf(key)).admin.get(layout.lockOf(key));
-    await until(async () => (await valueOf(second)) === null, 'that of its own bucket is released');
+    await until(async () => (await valueOf(second)) === null, "the lock in the channel's bucket is released");
     for (const { backend } of [one, two]) await backend.inspect(first);
     expect(await valueOf(first)).not.toBeNull();
     await publish(first, ofFirst);
-    await until(async () => (await valueOf(first)) === null, 'it is released');
+    await until(async () => (await valueOf(first)) === null, 'the lock is released');
   });
 
   it.each([
     ['6', Cluster],
     ['5', Cluster5],
-  ])('takes a client of ioredis %s, and leaves it as it is', async (_, Client) => {
+  ])('accepts an ioredis %s client, and leaves it unchanged', async (_, Client) => {
     const client = new Client(cluster.addresses, { keyPrefix: 'app:', redisOptions: { connectionName: 'app' } });
     const typed: RedisClient = client;
     const { backend } = await startBackend({ client: typed });
@@ -150,7 +150,7 @@ describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
     client.disconnect();
   });
 
-  it('sends what was refused with MOVED to the new master; holds, tokens and the queue have moved with the slot', async () => {
+  it('resends a request refused with MOVED to the new master; locks, tokens and the queue have moved with the slot', async () => {
     const key = 'moving';
     const slot = slotOf(key);
     const sibling = Array.from({ length: 1_000 }, (_, index) => `s${index}`).find(
@@ -161,14 +161,14 @@ describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
     const held = granted(await one.backend.acquire(request(key)));
     const before = two.events.length;
     const waiter = two.backend.acquire(request(key));
-    await until(() => two.events.length > before, 'it waits');
+    await until(() => two.events.length > before, 'the second process waits');
 
     await to.admin.call('CLUSTER', ['SETSLOT', String(slot), 'IMPORTING', from.id]);
     await from.admin.call('CLUSTER', ['SETSLOT', String(slot), 'MIGRATING', to.id]);
     const migrate = async (keys: string[]) => {
       await from.admin.call('MIGRATE', ['127.0.0.1', String(to.server.port), '', '0', '5000', 'KEYS', ...keys]);
     };
-    // The counter has gone, the lock has not: neither node may grant anything now.
+    // The counter has moved and the lock has not, so neither node may grant anything.
     await migrate([layout.counterOf(bucketOf(key))]);
     const between = one.backend.acquire(request(sibling ?? ''));
     const renewed = one.backend.renew(held, 30_000);
@@ -193,7 +193,7 @@ describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
     await one.backend.release(grant, RELEASE);
   }, 60_000);
 
-  it('a reader that leaves in a slot that migrates has released its lock', async () => {
+  it('a reader that leaves during a slot migration releases its lock', async () => {
     const key = spread().find((each) => slotOf(each) !== slotOf('moving')) ?? '';
     const slot = String(slotOf(key));
     const from = masterOf(Number(slot));
@@ -214,7 +214,7 @@ describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
     ['reader', { mode: 'shared' }],
     ['limited holder', { mode: 'limited', limited: { limit: 2, weight: 1 } }],
   ] as const)(
-    'a lone %s is renewed in a slot that migrates, and keeps writers out',
+    'a lone %s is renewed during a slot migration, and keeps writers out',
     async (_, options) => {
       const key = spread().find((each) => slotOf(each) !== slotOf('moving')) ?? '';
       const slot = String(slotOf(key));
@@ -235,24 +235,24 @@ describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
     60_000,
   );
 
-  it('a killed master: a replica takes over its holds, and the locks of the other masters notice nothing', async () => {
+  it('when a master is killed, a replica takes over its locks, and locks on other masters are unaffected', async () => {
     const [lost = '', ...others] = spread();
     const master = masterOf(slotOf(lost));
     const held = request(lost, { lease: 600_000 });
     const { fencingToken } = granted(await two.backend.acquire(held));
-    // By the one that asks for no replica: the promoted one has none.
+    // Through the provider that waits for no replica: the promoted one has none.
     const again = request(lost, { id: held.id, lease: 600_000 });
     const found = granted(await one.backend.acquire(again));
     expect(found.fencingToken).toBe(fencingToken);
     const before = one.events.length;
     const waiter = ask(one.backend, request(lost, { wait: 600_000 }));
-    await until(() => one.events.length > before, 'it waits');
+    await until(() => one.events.length > before, 'the process waits');
     master.server.signal('SIGKILL');
     const begun = performance.now();
-    await until(() => one.events.some(({ type }) => type === 'unavailable'), 'it knows');
+    await until(() => one.events.some(({ type }) => type === 'unavailable'), 'the process has noticed the outage');
     for (const key of others) await one.backend.release(granted(await one.backend.acquire(request(key))), RELEASE);
     const renewed = await untilAnswered(() => one.backend.renew(found, 600_000), 60_000);
-    console.info(`Master of a Cluster killed: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
+    console.info(`Master of a Cluster killed: the lock was renewed after ${Math.round(performance.now() - begun)} ms.`);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
     expect(await untilAnswered(() => one.backend.release(again, RELEASE))).toBe('released');
     const next = granted(await waiter);
@@ -261,7 +261,7 @@ describe.each([IOREDIS, NODE_REDIS])('a Redis Cluster, by %s', (library) => {
   }, 120_000);
 });
 
-describe('the channels of a process that is idle', () => {
+describe('channels of an idle process', () => {
   let cluster: RedisCluster;
 
   beforeAll(async () => {
@@ -269,9 +269,9 @@ describe('the channels of a process that is idle', () => {
   }, 60_000);
   afterAll(() => cluster.stop());
 
-  // Each has a bucket of its own, which nothing has moved before.
+  // Each library uses its own bucket, whose slot no earlier test has moved.
   it.each([IOREDIS, IOREDIS_5, NODE_REDIS, NODE_REDIS_5].map((library, bucket) => [library, bucket] as const))(
-    'are listened to again after their slot has moved away and come back, by %s',
+    'are resubscribed after their slot moves away and back, with %s',
     async (library, bucket) => {
       const slot = hashSlotOf(String(bucket));
       const home = Math.floor((slot * 3) / 16_384);
@@ -284,17 +284,17 @@ describe('the channels of a process that is idle', () => {
       const setOwner = ({ admin }: ClusterNode, { id }: ClusterNode) =>
         admin.call('CLUSTER', ['SETSLOT', String(slot), 'NODE', id]);
       const { backend } = await startBackend({ ...library.cluster(cluster.addresses), commandTimeout: '10s' });
-      await until(async () => (await channelsOn(source)).length === 1, 'it listens');
+      await until(async () => (await channelsOn(source)).length === 1, 'the process listens');
       const [channel] = await channelsOn(source);
-      // A waiter then gets no message about its grant, and finds it with its next request after a second.
+      // A waiter now gets no message about its grant, and finds it with its next request a second later.
       await setOwner(source, target);
       expect(await channelsOn(source)).toEqual([]);
       await setOwner(source, source);
-      await until(async () => (await channelsOn(source)).length === 1, 'it listens again');
+      await until(async () => (await channelsOn(source)).length === 1, 'the process listens again');
       expect(await channelsOn(source)).toEqual([channel]);
       await outrank(target, cluster);
       for (const master of [target, source, ...cluster.masters]) await setOwner(master, target);
-      await until(async () => (await channelsOn(target)).length === 1, 'it listens to the other master');
+      await until(async () => (await channelsOn(target)).length === 1, 'the process listens on the other master');
       await backend.close();
     },
     120_000,

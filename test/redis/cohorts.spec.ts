@@ -16,11 +16,11 @@ import { redisForTests, serverTime, until } from './seam.js';
 
 interface Process {
   readonly locks: LockManager;
-  /** What the server has granted to it. */
+  /** The grants that the server gave this process. */
   readonly grants: Grant[];
 }
 
-/** A caller that has entered. */
+/** A caller that got the lock. */
 interface Entry {
   readonly process: Process;
   readonly came: number;
@@ -29,11 +29,11 @@ interface Entry {
   readonly cohort: bigint;
 }
 
-// To Redis, each manager is a process of its own.
+// To Redis, each manager is a separate process.
 describe('cohorts of processes on one Redis', () => {
   const redis = redisForTests();
   const lock = new KeyLayout('lock').lockOf('k');
-  /** The longest time that a request has taken to the server and back, in ms. */
+  /** The longest round trip of a request so far, in ms. */
   let longestWay = 0;
   const started: { readonly locks: LockManager; readonly clock: Clock | undefined }[] = [];
 
@@ -45,7 +45,7 @@ describe('cohorts of processes on one Redis', () => {
     await stopped;
   });
 
-  /** With a clock that stands still, its cohorts have all the time that a test needs. */
+  /** With a clock that stands still, a cohort never runs out of time. */
   async function start(clock?: Clock, url = redis.server.url): Promise<Process> {
     const grants: Grant[] = [];
     const inner = new RedisLockProvider({ url, ...(clock && { commandTimeout: '1h' }) });
@@ -76,7 +76,7 @@ describe('cohorts of processes on one Redis', () => {
 
   const tokenOf = (held: Lock) => held.fencingToken ?? 0n;
 
-  /** Callers that wait, in this order; each is named when it has the lock, and keeps it. */
+  /** Starts callers that wait in this order. Each records its name when it gets the lock, and keeps the lock. */
   function callers(process: Process, entered: string[], names: readonly string[], options: LockOptions = {}) {
     return names.map(async (name) => {
       const held = await process.locks.acquire('k', options);
@@ -88,17 +88,17 @@ describe('cohorts of processes on one Redis', () => {
   const queued = (count: number) =>
     until(async () => (await redis.admin.zcard(`${lock}}q`)) === count, `${count} processes are queued`);
 
-  /** The cohort of a token: the grant in whose block it is. */
+  /** Returns the cohort of a token: the grant whose block contains it. */
   function cohortOf({ grants }: Process, token: bigint): bigint {
     const grant = grants.find(
       ({ fencingToken, followers = 0 }) =>
         fencingToken !== null && token >= fencingToken && token <= fencingToken + BigInt(followers),
     );
-    if (grant === undefined) throw new Error(`The token ${token} is of no grant.`);
+    if (grant === undefined) throw new Error(`No grant contains the token ${token}.`);
     return grant.fencingToken ?? 0n;
   }
 
-  /** Takes the lock once, and records that; nobody else may be inside. */
+  /** Returns a function that takes the lock once and records the entry. Fails if two callers are inside. */
   function looper(entries: Entry[]) {
     let inside = 0;
     return async (process: Process) => {
@@ -115,8 +115,9 @@ describe('cohorts of processes on one Redis', () => {
   }
 
   /**
-   * In how many cohorts of another process somebody went before an entry that had come later. The server knows for how long a caller had waited
-   * when its request was sent, so it takes it for younger by the time that the request travels: on a busy machine, by 50 ms.
+   * Counts the cohorts of other processes in which a caller that arrived later was served before this entry. The server
+   * knows how long a caller had waited when its request was sent, so the caller seems younger by the travel time of the
+   * request: 50 ms on a busy machine.
    */
   function overtakingCohorts(entries: readonly Entry[], index: number): number {
     const { process, came } = entries[index] as Entry;
@@ -133,12 +134,12 @@ describe('cohorts of processes on one Redis', () => {
     const sizes = new Map<bigint, number>();
     for (const { cohort } of entries) sizes.set(cohort, (sizes.get(cohort) ?? 0) + 1);
     expect(Math.max(...sizes.values())).toBeLessThanOrEqual(64);
-    // Otherwise nothing was shown about cohorts.
+    // Without a cohort of two, the test shows nothing.
     expect(Math.max(...sizes.values())).toBeGreaterThan(1);
     expect(Math.max(...entries.map((_, index) => overtakingCohorts(entries, index)))).toBeLessThanOrEqual(1);
   }
 
-  it('exclude each other, tokens grow over both, and nobody is overtaken by more than one cohort of the other', async () => {
+  it('cohorts exclude each other, tokens grow across them, and no caller is overtaken by more than one cohort of another process', async () => {
     const processes = [await start(), await start()];
     const entries: Entry[] = [];
     const take = looper(entries);
@@ -148,13 +149,13 @@ describe('cohorts of processes on one Redis', () => {
     await Promise.all(processes.flatMap((process) => Array.from({ length: 8 }, () => loop(process))));
     expect(entries).toHaveLength(960);
     judge(entries);
-    // Both were served all the time.
+    // Both processes were served throughout.
     const firstHalf = entries.slice(0, 480).filter(({ process }) => process === processes[0]).length;
     expect(firstHalf).toBeGreaterThan(120);
     expect(firstHalf).toBeLessThan(360);
   }, 60_000);
 
-  it('a process with 1 000 callers lets one with a single caller in, behind those that came before it and one cohort', async () => {
+  it("a process with 1 000 callers lets in another process's only caller after earlier callers and one cohort", async () => {
     const [many, one] = [await start(), await start()] as const;
     const entries: Entry[] = [];
     const take = looper(entries);
@@ -180,7 +181,7 @@ describe('cohorts of processes on one Redis', () => {
     let time: FakeClock;
     let [crowd, other]: Process[] = [];
 
-    /** Time passes, and on the server no less: a caller that comes later is never older than one that was queued before it. */
+    /** Lets time pass here and on the server, so that a later caller is never older than a queued one. */
     async function pass(ms: number) {
       const end = (await serverTime(redis.admin)) + ms;
       await until(async () => (await serverTime(redis.admin)) >= end, 'the time has passed on the server');
@@ -188,8 +189,8 @@ describe('cohorts of processes on one Redis', () => {
     }
 
     /**
-     * A third process holds the lock. Behind it wait the first of the crowd, then one of the other process, then the rest of the crowd.
-     * Answers what they get, and the order in which they do.
+     * A third process holds the lock. Behind it wait the first caller of the crowd, one of the other process, and then
+     * the rest of the crowd. Returns their locks, and the order in which they get them.
      */
     async function waiting(size: number, options: LockOptions = {}, url?: string) {
       time = new FakeClock();
@@ -209,7 +210,7 @@ describe('cohorts of processes on one Redis', () => {
 
     const confirmed = async () => {
       await pass(1);
-      await until(async () => (await redis.admin.get(lock))?.startsWith('w') === true, 'it is confirmed');
+      await until(async () => (await redis.admin.get(lock))?.startsWith('w') === true, 'the lease is confirmed');
       for (const { locks } of [crowd!, other!]) await locks.admin.inspect('nothing');
     };
 
@@ -244,7 +245,7 @@ describe('cohorts of processes on one Redis', () => {
       await until(async () => (await redis.admin.exists(lock, `${lock}}q`)) === 0, 'nothing is left');
     });
 
-    it('a cohort lets nobody in later than 10 ms after its grant', async () => {
+    it('a cohort admits no caller later than 10 ms after its grant', async () => {
       const { holder, entered, alone, members } = await waiting(3);
       await holder.release();
       const first = await members[0]!;
@@ -260,7 +261,7 @@ describe('cohorts of processes on one Redis', () => {
       expect(entered).toEqual(['crowd 0', 'crowd 1', 'alone', 'crowd 2']);
     });
 
-    it('a cohort lets nobody in that came after its grant', async () => {
+    it('a cohort admits no caller that arrived after its grant', async () => {
       const { holder, entered, alone, members } = await waiting(1);
       await holder.release();
       const first = await members[0]!;
@@ -271,7 +272,7 @@ describe('cohorts of processes on one Redis', () => {
       expect(entered).toEqual(['crowd 0', 'alone', 'late']);
     });
 
-    it('a lock with a minHold is not handed on inside the process', async () => {
+    it('a lock with minHold is not handed off locally', async () => {
       const { holder, entered, alone, members } = await waiting(2, { minHold: 1 });
       await holder.release();
       const first = await members[0]!;
@@ -282,22 +283,22 @@ describe('cohorts of processes on one Redis', () => {
       expect(entered).toEqual(['crowd 0', 'alone', 'crowd 1']);
     });
 
-    it('a renewal that is answered "lost" after a handoff concerns the one that holds now', async () => {
+    it('a renewal answered "lost" after a local handoff aborts only the current holder', async () => {
       for (const isInFlight of [false, true]) {
         const { holder, alone, members } = await waiting(2);
         await holder.release();
         const first = await members[0]!;
         if (!isInFlight) await confirmed();
-        // As if it had been granted again meanwhile.
+        // Looks as if the lock had been granted to another holder meanwhile.
         await redis.admin.setrange(lock, 1, '4'.repeat(16));
-        // The confirmation of the provisional lease is sent, and meets the handoff.
+        // The confirmation of the provisional lease is sent, and races the local handoff.
         const sent = isInFlight ? time.advance(1) : undefined;
         await first.release();
         const second = await members[1]!;
         expect(tokenOf(second)).toBe(tokenOf(first) + 1n);
         await sent;
         if (!isInFlight) await time.advance(10_000);
-        await until(() => second.signal.aborted, 'the second has lost it');
+        await until(() => second.signal.aborted, 'the second caller has lost the lock');
         expect(second.signal.reason).toMatchObject({ code: 'LOCK_LOST' });
         expect(first.signal.aborted).toBe(false);
         expect(await second.release()).toBe('lost');
@@ -305,7 +306,7 @@ describe('cohorts of processes on one Redis', () => {
       }
     });
 
-    it('a caller that leaves keeps nobody behind it: the request of its process serves the next one', async () => {
+    it("a caller that leaves does not block later ones: its process's request serves the next caller", async () => {
       time = new FakeClock();
       [crowd, other] = [await start(time), await start(time)];
       const holder = await (await start(time)).locks.acquire('k');
@@ -322,7 +323,7 @@ describe('cohorts of processes on one Redis', () => {
       await pass(1);
       const [alone] = callers(other, entered, ['alone']);
       await queued(2);
-      // The grant is on its way when the first one leaves.
+      // The grant is in flight when the first caller leaves.
       const released = holder.release();
       leaving[0]!.abort('enough');
       await released;
@@ -338,7 +339,7 @@ describe('cohorts of processes on one Redis', () => {
       await until(async () => (await redis.admin.exists(lock, `${lock}}q`)) === 0, 'nothing is left');
     });
 
-    it('a cohort goes on while the server cannot be reached, and its release follows', async () => {
+    it('a cohort continues while the server is unreachable, and releases the lock afterwards', async () => {
       const proxy = await startTcpProxy(redis.server.port);
       try {
         const { holder, entered, alone, members } = await waiting(2, {}, `redis://127.0.0.1:${proxy.port}`);
@@ -352,12 +353,12 @@ describe('cohorts of processes on one Redis', () => {
               () => false,
               () => true,
             ),
-          'it knows',
+          'the provider has noticed the outage',
         );
         await first.release();
         const second = await members[1]!;
         expect([tokenOf(second), second.isHeld()]).toEqual([tokenOf(first) + 1n, true]);
-        // Its process cannot say so, and nobody else has it before it can, or the lease is over.
+        // The process can't send the release, so no other process gets the lock before it can or the lease ends.
         const released = second.release();
         expect(entered).toEqual(['crowd 0', 'crowd 1']);
         expect((await redis.admin.get(lock))?.[0]).toBe('w');
@@ -373,7 +374,7 @@ describe('cohorts of processes on one Redis', () => {
       }
     });
 
-    it('a forced release by another process inside a cohort serves the next process, with a larger token than the whole block', async () => {
+    it('a forced release by another process within a cohort serves the next process, with a token above the whole block', async () => {
       const { holder, alone, members } = await waiting(3);
       await holder.release();
       const first = await members[0]!;
@@ -381,20 +382,20 @@ describe('cohorts of processes on one Redis', () => {
       expect(await other!.locks.admin.forceRelease('k')).toBe(true);
       const next = await alone;
       expect(tokenOf(next)).toBeGreaterThanOrEqual(tokenOf(first) + 64n);
-      // Before its clock goes on beyond the provisional lease.
+      // Confirms before the clock passes the provisional lease.
       await confirmed();
       await first.release();
       const second = await members[1]!;
       expect(tokenOf(second)).toBe(tokenOf(first) + 1n);
       await time.advance(10_000);
-      await until(() => second.signal.aborted, 'the second has lost it');
+      await until(() => second.signal.aborted, 'the second caller has lost the lock');
       expect(await second.release()).toBe('lost');
       expect(next.isHeld()).toBe(true);
       await next.release();
       expect(tokenOf(await members[2]!)).toBeGreaterThan(tokenOf(next));
     });
 
-    it('its own forced release ends a cohort', async () => {
+    it('a forced release by its own process ends a cohort', async () => {
       const { holder, entered, alone, members } = await waiting(2);
       await holder.release();
       const first = await members[0]!;
@@ -406,7 +407,7 @@ describe('cohorts of processes on one Redis', () => {
       expect(entered).toEqual(['crowd 0', 'alone', 'crowd 1']);
     });
 
-    it('FLUSHALL inside a cohort: it is found at the next renewal, and tokens go on behind the whole block', async () => {
+    it('FLUSHALL within a cohort is detected at the next renewal, and later tokens are above the whole block', async () => {
       const { holder, alone, members } = await waiting(3);
       await holder.release();
       const first = await members[0]!;
@@ -414,17 +415,20 @@ describe('cohorts of processes on one Redis', () => {
       await redis.admin.flushall();
       await first.release();
       const second = await members[1]!;
-      // The other one asks each second. The process of the holder finds its loss when it renews.
+      // The other process polls every second. The holder's process detects the loss when it renews.
       await time.advance(1_000);
       const next = await alone;
       expect(tokenOf(next)).toBeGreaterThanOrEqual(tokenOf(first) + 64n);
       await time.advance(10_000);
-      await until(() => second.signal.aborted, 'the second has lost it');
+      await until(() => second.signal.aborted, 'the second caller has lost the lock');
       await next.release();
       expect(tokenOf(await members[2]!)).toBeGreaterThan(tokenOf(next));
     });
 
-    /** The order in which three processes are served whose place in the queue was lost, and who then ask again, the last one first. */
+    /**
+     * Deletes the queue of three waiting processes, lets them poll in reverse order, and returns the order in which
+     * they are served.
+     */
     async function orderAfterLoss(): Promise<string[]> {
       const times = [new FakeClock(), new FakeClock(), new FakeClock()];
       const processes: Process[] = [];
@@ -435,12 +439,12 @@ describe('cohorts of processes on one Redis', () => {
       for (const [index, process] of processes.entries()) {
         all.push(...callers(process, entered, [`${index} a`, `${index} b`]));
         await queued(index + 1);
-        // As if the next one came a second later: each asks again on the second.
+        // Makes the next process arrive a second later: each process polls on the second.
         for (const each of times) await each.advance(1_000);
-        // On the same connections, so those asks are answered: one in flight would keep the next from being sent.
+        // Uses the same connections, so the polls have been answered: a pending poll would hold back the next one.
         for (const { locks } of processes) await locks.admin.inspect('nothing');
       }
-      // The lock stays, so that nobody gets it before all have asked.
+      // The lock stays, so no process gets it before all have polled.
       await redis.admin.del(`${lock}}q`);
       for (const [index, each] of [...times].reverse().entries()) {
         await each.advance(1_000);
@@ -451,11 +455,11 @@ describe('cohorts of processes on one Redis', () => {
       return entered;
     }
 
-    it('the order by age is back over three processes when the data was lost', async () => {
+    it('three processes are served by age again after the queue was lost', async () => {
       expect(await orderAfterLoss()).toEqual(['0 a', '0 b', '1 a', '1 b', '2 a', '2 b']);
     });
 
-    it('it is another one where the age is not sent again (guilty control)', async () => {
+    it('three processes are served by poll order if the age is not resent (guilty control)', async () => {
       const asked = new Set<KeyRequest>();
       jest.spyOn(KeyRequest.prototype, 'since', 'get').mockImplementation(function (this: KeyRequest) {
         asked.add(this);
@@ -466,16 +470,19 @@ describe('cohorts of processes on one Redis', () => {
     });
   });
 
-  /** The order in which a caller of the process that releases and a younger one of another process are served. */
+  /**
+   * Returns the order in which an older caller of the releasing process and a younger one of another process are
+   * served.
+   */
   async function orderAtRelease(releasing: { readonly fair?: false } = {}): Promise<string[]> {
     const [crowd, other] = [await start(), await start()];
     Object.assign(crowd.locks.admin.backend(RedisBackend).capabilities, releasing);
     const held = await crowd.locks.acquire('k');
     const entered: string[] = [];
-    // It comes after the grant, so it is not of its cohort.
+    // It arrives after the grant, so it is not in its cohort.
     const older = callers(crowd, entered, ['older']);
     const end = (await serverTime(redis.admin)) + 1;
-    await until(async () => (await serverTime(redis.admin)) >= end, 'the next one comes later');
+    await until(async () => (await serverTime(redis.admin)) >= end, 'the next caller arrives later');
     const younger = callers(other, entered, ['younger']);
     await queued(1);
     await held.release();
@@ -483,22 +490,23 @@ describe('cohorts of processes on one Redis', () => {
     return entered;
   }
 
-  it('the next request of a process is executed before its release, so the oldest caller is served', async () => {
+  it("a process's next request is executed before its release, so the oldest caller is served first", async () => {
     expect(await orderAtRelease()).toEqual(['older', 'younger']);
   });
 
-  it('it is another one where the release comes first (guilty control)', async () => {
+  it('the younger caller is served first if the release is executed first (guilty control)', async () => {
     expect(await orderAtRelease({ fair: false })).toEqual(['younger', 'older']);
   });
 
   it.each<[string, { callers: number; keys: number; options: LockOptions }]>([
-    // Two of 16 had half as many when the same ones ended each grant.
+    // Two of the 16 had half as many turns when the same callers ended each grant.
     ['of a limited lock', { callers: 16, keys: 1, options: { limit: 4 } }],
-    // Two of each key had half as many when their grant was delivered before the answer to the release that led to it.
+    // Two of each key's callers had half as many turns when their grant was delivered before the reply to the release
+    // that caused it.
     ['of one key', { callers: 4, keys: 1, options: {} }],
     ['of several keys, whose operations travel together,', { callers: 12, keys: 3, options: {} }],
   ])(
-    'callers %s that come again at once have their turns alike',
+    'callers %s that reacquire immediately get equal turns',
     async (_, { callers, keys, options }) => {
       const { locks } = await start();
       const turns = new Array<number>(callers).fill(0);
@@ -521,7 +529,7 @@ describe('cohorts of processes on one Redis', () => {
     60_000,
   );
 
-  it('20 000 handoffs in a chain keep neither locks nor the async contexts of callers', async () => {
+  it("20 000 chained handoffs retain neither locks nor the callers' async contexts", async () => {
     const { locks } = await start();
     const storage = new AsyncLocalStorage<object>();
     const contexts: WeakRef<object>[] = [];
@@ -534,7 +542,7 @@ describe('cohorts of processes on one Redis', () => {
         gc?.();
       }
     };
-    // Each schedules the next one before it releases, so that there is always one to hand it to.
+    // Each worker starts its next call before it releases, so there is always a waiter to hand off to.
     const untilRound = async (end: number) => {
       const next = async (): Promise<void> => {
         rounds += 1;

@@ -1,4 +1,5 @@
-// A process of its own with an application. It takes the lock `order:1` when it is told to, and releases it when it is told again.
+// A separate process with an application. It acquires the lock `order:1` on an "acquire" message, and releases it on
+// any other.
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 

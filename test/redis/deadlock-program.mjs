@@ -1,4 +1,5 @@
-// A process of its own with an application. It takes one lock, reports that, and waits for another one under it when it is told to.
+// A separate process with an application. On a message, it acquires one lock and reports it. On the next message, it
+// waits for another lock while it holds the first.
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 

@@ -16,7 +16,7 @@ import { granted, RELEASE, redisForTests, request, startBackend, until, untilWai
 const redis = redisForTests();
 const layout = new KeyLayout('lock');
 
-// Longer than a deadlock needs to be found: a second, and four beats of half a second.
+// Longer than finding a deadlock takes: one second, plus four beats of half a second.
 const FOUND = 5_000;
 
 interface Ended {
@@ -38,7 +38,7 @@ interface Program {
   waitNow(): void;
   end(): Promise<Ended>;
   readonly isWaiting: boolean;
-  /** Whether others see for what it waits. */
+  /** Whether other processes can see what it waits for. */
   isPublished(): Promise<boolean>;
 }
 
@@ -82,14 +82,14 @@ describe('processes that wait for each other in a cycle', () => {
     };
   }
 
-  it('of three, exactly one is refused within 5 s, with the cycle, and the others get their locks', async () => {
+  it('a cycle of three: exactly one process is refused within 5 s, with the cycle, and the others get their locks', async () => {
     const programs = [await start('one', 'a', 'b'), await start('two', 'b', 'c'), await start('three', 'c', 'a')];
     for (const program of programs) program.waitNow();
     const ends = await Promise.all(programs.map((program) => program.end()));
     expect(ends.map(({ outcome }) => outcome).sort()).toEqual(['LOCK_DEADLOCK', 'done', 'done']);
     const victim = ends.find(({ outcome }) => outcome === 'LOCK_DEADLOCK') as Ended;
     expect(victim.took).toBeGreaterThan(2_000);
-    // On a machine that is not busy less than FOUND.
+    // On an idle machine, less than FOUND.
     expect(victim.took).toBeLessThan(10 * FOUND);
     expect(victim.cycle?.map(({ instance, holds, waitsFor }) => `${instance} ${holds} ${waitsFor}`).sort()).toEqual([
       'one a b',
@@ -99,15 +99,15 @@ describe('processes that wait for each other in a cycle', () => {
     expect(victim.message).toContain('callers are waiting for each other in a cycle: this call holds');
     const logged = programs.flatMap((program) => program.log());
     expect(logged.filter((line) => line.includes('in a cycle: this call holds'))).toHaveLength(1);
-    await until(async () => (await redis.admin.keys('lock:*wait:*')).length === 0, 'the texts are gone');
+    await until(async () => (await redis.admin.keys('lock:*wait:*')).length === 0, 'the wait texts are gone');
   }, 120_000);
 
-  it('one that is frozen is not known to wait, so nobody is refused until it goes on', async () => {
+  it('a frozen process does not count as waiting, so no process is refused until it resumes', async () => {
     const [one, two] = [await start('one', 'a', 'b'), await start('two', 'b', 'a')];
     one.waitNow();
-    await until(() => one.isPublished(), 'the first waits');
+    await until(() => one.isPublished(), 'the first process waits');
     two.waitNow();
-    await until(() => two.isPublished(), 'the second waits');
+    await until(() => two.isPublished(), 'the second process waits');
     one.process.kill('SIGSTOP');
     await sleep(FOUND);
     expect([one.isWaiting, two.isWaiting]).toEqual([true, true]);
@@ -116,12 +116,12 @@ describe('processes that wait for each other in a cycle', () => {
     expect(ends.map(({ outcome }) => outcome).sort()).toEqual(['LOCK_DEADLOCK', 'done']);
   }, 120_000);
 
-  it('one that has crashed leaves a text that ends, and a lock that ends with its lease', async () => {
+  it('a crashed process leaves a wait text that expires, and a lock that ends with its lease', async () => {
     const [one, two] = [await start('one', 'a', 'b', 8_000), await start('two', 'b', 'a')];
     one.waitNow();
-    await until(() => one.isPublished(), 'the first waits');
+    await until(() => one.isPublished(), 'the first process waits');
     two.waitNow();
-    await until(() => two.isPublished(), 'the second waits');
+    await until(() => two.isPublished(), 'the second process waits');
     one.process.kill('SIGKILL');
     expect((await two.end()).outcome).toBe('done');
     expect(await one.isPublished()).toBe(false);
@@ -146,7 +146,7 @@ describe('applications in a deadlock', () => {
     return { manager, log };
   }
 
-  /** Both hold one of the keys, and wait for the other one. */
+  /** Both managers hold one of the keys, and wait for the other key. */
   async function cross(one: LockManager, other: LockManager) {
     const held = [await one.acquire('a', { lease: '10m' }), await other.acquire('b', { lease: '10m' })] as const;
     const wait = { wait: '60s', lease: '10m' } as const;
@@ -154,7 +154,7 @@ describe('applications in a deadlock', () => {
       held[0].run(() => one.withLock('b', () => 'done', wait)),
       held[1].run(() => other.withLock('a', () => 'done', wait)),
     ];
-    // As of a method that is decorated: its lock ends with it.
+    // Releases the outer lock when the inner call ends, as a decorated method does.
     const ends = waits.map(async (waiting, index) => {
       const outcome = await waiting.catch((error: unknown) => error);
       await held[index]?.release();
@@ -167,7 +167,7 @@ describe('applications in a deadlock', () => {
   }
 
   it.each([IOREDIS, NODE_REDIS])(
-    'find it on a Cluster, where each key has its own server, by %s',
+    'is detected on a Cluster whose keys are on different servers, with %s',
     async (library) => {
       const cluster = await startRedisCluster({ nodeTimeout: 15_000 });
       try {
@@ -185,11 +185,11 @@ describe('applications in a deadlock', () => {
     120_000,
   );
 
-  it('by the keys of one call, of which the server grants the first ones and queues for the next', async () => {
+  it('is detected for a call with several keys, when the server has granted the first ones and queued the next', async () => {
     const [one, two] = [await start('one', { url: redis.server.url }), await start('two', { url: redis.server.url })];
     const outer = await one.manager.acquire('c', { lease: '10m' });
     const several = two.manager.acquire(['a', 'b', 'c'], { wait: '60s', lease: '10m' });
-    await until(async () => (await redis.admin.exists(layout.lockOf('b'))) === 1, 'the first ones are granted');
+    await until(async () => (await redis.admin.exists(layout.lockOf('b'))) === 1, 'the first keys are granted');
     const nested = outer.run(() => one.manager.acquire('a', { wait: '60s', lease: '10m' }));
     const outcomes = [
       several.catch((error: unknown) => error),
@@ -199,14 +199,14 @@ describe('applications in a deadlock', () => {
     expect([first, second].filter((outcome) => outcome instanceof LockDeadlockError)).toHaveLength(1);
   }, 60_000);
 
-  it('of which one is cut off find none meanwhile, log nothing of it, and find it later', async () => {
+  it('is not detected while one application is cut off, logs nothing about it, and is detected later', async () => {
     const proxy = await startTcpProxy(redis.server.port);
     const shaky = await start('shaky', { url: `redis://127.0.0.1:${proxy.port}` });
     const steady = await start('steady', { url: redis.server.url });
     const { ends, texts } = await cross(shaky.manager, steady.manager);
     const settled: unknown[] = [];
     for (const end of ends) void end.then((outcome) => settled.push(outcome));
-    await until(async () => (await redis.admin.exists(...texts)) === 2, 'both wait');
+    await until(async () => (await redis.admin.exists(...texts)) === 2, 'both applications wait');
     proxy.refuse();
     await sleep(FOUND);
     expect(settled).toEqual([]);
@@ -222,7 +222,7 @@ describe('applications in a deadlock', () => {
   }, 120_000);
 });
 
-describe('a look at a key', () => {
+describe('a lookup of the holders of a key', () => {
   let one: Awaited<ReturnType<typeof startBackend>>;
   let two: Awaited<ReturnType<typeof startBackend>>;
   beforeEach(async () => {
@@ -238,7 +238,7 @@ describe('a look at a key', () => {
     return seen.map(({ id, mode }) => `${mode} ${id}`).sort();
   };
 
-  it('sees the holder in every state of a lock', async () => {
+  it('finds the holder in every state of a lock', async () => {
     const plain = granted(await one.backend.acquire(request('k')));
     expect(await look('k')).toEqual([`exclusive ${plain.holder}`]);
     const next = request('k');
@@ -246,7 +246,7 @@ describe('a look at a key', () => {
     await untilWaiting(two);
     expect(await look('k')).toEqual([`exclusive ${plain.holder}`]);
     await one.backend.release(plain, RELEASE);
-    // Handed off, and perhaps not yet confirmed.
+    // The handoff may not be confirmed yet.
     expect(await look('k')).toEqual([`exclusive ${next.id}`]);
     await two.backend.release(granted(await waiting), RELEASE);
     expect(await look('k')).toEqual([]);
@@ -256,7 +256,7 @@ describe('a look at a key', () => {
     expect(await look('m')).toEqual([]);
   });
 
-  it('sees no more than 64 readers, and nothing in what others have written', async () => {
+  it('returns at most 64 readers, and none for a foreign value', async () => {
     const readers = await Promise.all(
       Array.from({ length: 70 }, async () => granted(await one.backend.acquire(request('r', { mode: 'shared' })))),
     );

@@ -12,8 +12,8 @@ const usage: Usage = { isCluster: false, waitReplicas: 0, key: 'lock:{0}', chann
 const about = (info: string, changed: Partial<Usage> = {}) =>
   diagnoseServers([(command) => Promise.resolve(command === 'info' ? info : [])], { ...usage, ...changed });
 
-describe('the diagnostics of Redis', () => {
-  it('warns of a real server without persistence, with eviction', async () => {
+describe('diagnostics of Redis', () => {
+  it('warn about a server without persistence and with eviction', async () => {
     const server = await startRedisServer({ args: ['--maxmemory', '100mb', '--maxmemory-policy', 'allkeys-lru'] });
     const { backend } = await startBackend({ url: server.url });
     const diagnostics = await backend.diagnose();
@@ -24,7 +24,7 @@ describe('the diagnostics of Redis', () => {
     await server.stop();
   });
 
-  it('finds nothing in a server that is set up well', async () => {
+  it('report nothing about a well-configured server', async () => {
     const server = await startRedisServer({ args: ['--appendonly', 'yes'] });
     const { backend } = await startBackend({ url: server.url });
     expect(await backend.diagnose()).toEqual([]);
@@ -32,8 +32,8 @@ describe('the diagnostics of Redis', () => {
     await server.stop();
   });
 
-  it('a node of a Cluster that was given as a single server does not boot', async () => {
-    // Its default is the port + 10 000, which an outgoing connection may have.
+  it('a Cluster node configured as a single server fails to boot', async () => {
+    // The default is the port + 10 000, which an outgoing connection may use.
     const busPort = String(await freePort());
     const server = await startRedisServer({
       args: ['--appendonly', 'yes', '--cluster-enabled', 'yes', '--cluster-port', busPort],
@@ -46,24 +46,21 @@ describe('the diagnostics of Redis', () => {
     await server.stop();
   });
 
-  it.each([IOREDIS, NODE_REDIS])(
-    'a single server that was given as a Cluster does not boot, by %s',
-    async (library) => {
-      const server = await startRedisServer();
-      const backend = backendOf(library.cluster([{ host: '127.0.0.1', port: server.port }]));
-      const error: unknown = await backend.connect().catch((cause: unknown) => cause);
-      expect(error).toBeInstanceOf(LockConfigError);
-      expect(String(error)).toMatch(/is not in cluster mode.*Pass its address as "url"/);
-      await backend.close();
-      await server.stop();
-    },
-  );
+  it.each([IOREDIS, NODE_REDIS])('a single server configured as a Cluster fails to boot, with %s', async (library) => {
+    const server = await startRedisServer();
+    const backend = backendOf(library.cluster([{ host: '127.0.0.1', port: server.port }]));
+    const error: unknown = await backend.connect().catch((cause: unknown) => cause);
+    expect(error).toBeInstanceOf(LockConfigError);
+    expect(String(error)).toMatch(/is not in cluster mode.*Pass its address as "url"/);
+    await backend.close();
+    await server.stop();
+  });
 
   it.each([
     ['the URL', (url: string) => ({ url: `${url}/99` })],
-    ['a client of ioredis', (url: string) => ({ client: new Redis(url, { db: 99, lazyConnect: true }) })],
-    ['a client of node-redis', (url: string) => ({ client: createClient({ url, database: 99 }) })],
-  ])('a database that the server does not have, from %s, does not boot', async (_, options) => {
+    ['an ioredis client', (url: string) => ({ client: new Redis(url, { db: 99, lazyConnect: true }) })],
+    ['a node-redis client', (url: string) => ({ client: createClient({ url, database: 99 }) })],
+  ])('a database that the server does not have, from %s, fails to boot', async (_, options) => {
     const server = await startRedisServer({ args: ['--appendonly', 'yes'] });
     const backend = backendOf(options(server.url));
     const error: unknown = await backend.connect().catch((cause: unknown) => cause);
@@ -72,12 +69,16 @@ describe('the diagnostics of Redis', () => {
     await server.stop();
   });
 
-  it('finds replicas that nobody waits for, fewer than are waited for, and none where as many are waited for', async () => {
+  it('report replicas that no write waits for and too few replicas, but not a sufficient number', async () => {
     const args = ['--appendonly', 'yes'];
     const master = await startRedisServer({ args });
     const replica = await startRedisServer({ args: [...args, '--replicaof', '127.0.0.1', String(master.port)] });
     const admin = new Redis(master.url);
-    await until(async () => (await admin.info('replication')).includes('connected_slaves:1'), 'it follows', 10_000);
+    await until(
+      async () => (await admin.info('replication')).includes('connected_slaves:1'),
+      'the replica is connected',
+      10_000,
+    );
     admin.disconnect();
     const found = async (url: string, waitReplicas: number) => {
       const { backend } = await startBackend({ url, waitReplicas });
@@ -92,35 +93,35 @@ describe('the diagnostics of Redis', () => {
     await Promise.all([master.stop(), replica.stop()]);
   });
 
-  it('does not blame the ACL for a server that is down', async () => {
+  it('do not blame the ACL for a server that is down', async () => {
     const server = await startRedisServer();
     const { backend, events } = await startBackend({ url: server.url });
     await server.stop();
-    await until(() => events.length > 0, 'it is lost');
+    await until(() => events.length > 0, 'the connection is lost');
     expect(await backend.diagnose()).toEqual([
       { severity: 'warning', message: expect.stringContaining('did not reply to INFO') },
     ]);
     await backend.close();
   });
 
-  it('is content with replicas that are waited for, and with a node of a Cluster that was given as one', async () => {
+  it('accept replicas that writes wait for, and a Cluster node configured as a Cluster', async () => {
     expect(await about('redis_version:7.2.1\r\nconnected_slaves:2', { waitReplicas: 1 })).toEqual([]);
     expect(await about('redis_version:7.2.1\r\ncluster_enabled:1', { isCluster: true })).toEqual([]);
   });
 
-  it('calls Valkey by its own name', async () => {
+  it('call Valkey by its own name', async () => {
     const valkey = 'redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\naof_enabled:0';
     expect(await about(valkey)).toEqual([
       { severity: 'warning', message: expect.stringMatching(/^Valkey has AOF disabled/) },
     ]);
   });
 
-  it('says once what all servers of a Cluster have in common', async () => {
+  it('report a finding once if all servers of a Cluster share it', async () => {
     const call = (command: string) => Promise.resolve(command === 'info' ? 'role:slave' : []);
     expect(await diagnoseServers([call, call, call], { ...usage, isCluster: true })).toHaveLength(1);
   });
 
-  describe('where the ACL allows less than is needed', () => {
+  describe('when the ACL allows less than is needed', () => {
     let server: RedisServer;
     let admin: Redis;
 
@@ -135,14 +136,14 @@ describe('the diagnostics of Redis', () => {
 
     it.each([
       ['a command of the script', ['~lock:*', '&lock:*', '+@all', '-zadd'], 'error', '+zadd'],
-      ['the keys', ['~other:*', '&lock:*', '+@all'], 'error', 'Grant ~lock:*.'],
-      ['the channels', ['~lock:*', '&other:*', '+@all'], 'error', 'Grant &lock:*.'],
+      ['keys', ['~other:*', '&lock:*', '+@all'], 'error', 'Grant ~lock:*.'],
+      ['channels', ['~lock:*', '&other:*', '+@all'], 'error', 'Grant &lock:*.'],
       ['keys and channels', ['~other:*', '&other:*', '+@all'], 'error', 'Grant ~lock:* &lock:*.'],
       ['keys and a command', ['~other:*', '&lock:*', '+@all', '-zadd'], 'error', 'Grant ~lock:* +zadd.'],
       ['scripts', ['~lock:*', '&lock:*', '+@all', '-eval'], 'error', 'EVAL'],
       ['CLIENT KILL', ['~lock:*', '&lock:*', '+@all', '-client|kill'], 'warning', '+client|kill'],
       ['INFO', ['~lock:*', '&lock:*', '+@all', '-info'], 'warning', 'were not checked'],
-    ])('names what is missing: %s', async (_, rules, severity, text) => {
+    ])('name the missing permission: %s', async (_, rules, severity, text) => {
       await admin.call('ACL', ['SETUSER', 'locks', 'reset', 'on', '>secret', 'resetchannels', ...rules]);
       const { backend } = await startBackend({ url: `redis://locks:secret@127.0.0.1:${server.port}` });
       const diagnostics = await backend.diagnose();
@@ -150,7 +151,7 @@ describe('the diagnostics of Redis', () => {
       await backend.close();
     });
 
-    it('WAIT, where replicas are waited for', async () => {
+    it('name WAIT if writes wait for replicas', async () => {
       await admin.call('ACL', ['SETUSER', 'locks', 'reset', 'on', '>secret', '~lock:*', '&lock:*', '+@all', '-wait']);
       const url = `redis://locks:secret@127.0.0.1:${server.port}`;
       const { backend } = await startBackend({ url, waitReplicas: 1 });

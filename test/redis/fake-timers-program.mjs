@@ -1,6 +1,6 @@
-// A process whose timers are fake, and which takes locks. It prints what it got to know, or is silent while it hangs.
-// argv: the folder of the compiled library, the engine ('sinon' or 'node'), when its fakes are installed ('import', before the library is
-// loaded; 'boot'; 'held', while a lock is held), and the URL of Redis, if the locks are to be there.
+// A process with fake timers that takes locks. It prints its results, or nothing if it hangs.
+// argv: the folder of the compiled library, the engine ('sinon' or 'node'), when to install the fakes ('import', before
+// the library is loaded; 'boot'; 'held', while a lock is held), and the URL of Redis to use it as the provider.
 import { writeSync } from 'node:fs';
 import { mock } from 'node:test';
 import FakeTimers from '@sinonjs/fake-timers';
@@ -11,7 +11,7 @@ const { setTimeout } = globalThis;
 function install(now) {
   if (now !== moment) return;
   if (engine === 'node') mock.timers.enable();
-  // With Redis, because the sockets of Node call the global nextTick.
+  // With Redis, nextTick stays real: Node's sockets call the global one.
   else FakeTimers.install({ toNotFake: url ? ['nextTick'] : [] });
 }
 
@@ -27,7 +27,7 @@ await locks.start();
 const lock = await locks.acquire('order', { lease: 500 });
 install('held');
 const heldAtFirst = lock.isHeld();
-// Longer than the lease, by the real clock: the watchdog renews it.
+// Longer than the lease in real time, so the watchdog must renew.
 await new Promise((resolve) => setTimeout(resolve, 1_000));
 const heldLater = lock.isHeld();
 const busy = await locks.acquire('order', { wait: 20 }).catch(({ code }) => code);

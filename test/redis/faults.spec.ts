@@ -25,7 +25,7 @@ import {
 } from './seam.js';
 import { describeUnless } from '../unless.js';
 
-describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redis, by %s', (library) => {
+describe.each([IOREDIS, NODE_REDIS])('faults between a process and Redis, with %s', (library) => {
   const redis = redisForTests();
   const processes = twoProcesses(redis, library);
 
@@ -33,11 +33,11 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     await until(async () => (await backend.inspect('nothing').catch(() => 'down')) === null, 'the connection is back');
   };
 
-  it('finds its own hold when the reply to the ask was lost', async () => {
+  it('a retry finds its own lock if the reply to the first request was lost', async () => {
     const ask = request('k');
     processes.proxy.loseReplies();
     const lost = processes.shaky.backend.acquire(ask);
-    await until(async () => (await processes.steady.backend.inspect('k')) !== null, 'the ask was executed');
+    await until(async () => (await processes.steady.backend.inspect('k')) !== null, 'the request was executed');
     processes.proxy.passReplies();
     processes.proxy.cut();
     await expect(lost).rejects.toThrow(LockUnavailableError);
@@ -50,12 +50,12 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     expect(await processes.shaky.backend.release(grant, RELEASE)).toBe('released');
   });
 
-  it('does not believe a reply that comes after the lease', async () => {
+  it('a reply that arrives after the lease is discarded', async () => {
     const late = await startWithFakeClock(library.server(`redis://127.0.0.1:${processes.proxy.port}`));
     const ask = request('k', { lease: 5_000 });
     processes.proxy.holdReplies();
     const answer = late.backend.acquire(ask);
-    await until(async () => (await processes.steady.backend.inspect('k')) !== null, 'the ask was executed');
+    await until(async () => (await processes.steady.backend.inspect('k')) !== null, 'the request was executed');
     await expire(redis.admin, 'k');
     late.time.block(5_000);
     const other = granted(await processes.steady.backend.acquire(request('k')));
@@ -68,7 +68,7 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     await late.backend.close();
   });
 
-  // Before the connection is given up, and after it.
+  // Before and after the connection is given up.
   describe.each([300, 4_500])(
     'a caller whose wait ends while the server is silent (commandTimeout %d)',
     (commandTimeout) => {
@@ -92,7 +92,7 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
         return { asked };
       };
 
-      it('is told that it is unavailable, not busy, where it is silent since they wait', async () => {
+      it('gets "unavailable", not "busy", if the server has been silent since it was queued', async () => {
         const kinds: readonly LockOptions[] = [{}, { mode: 'shared' }, { minHold: 1_000 }, { limit: 1 }];
         const waiting: { asked: Promise<unknown> }[] = [];
         for (const [index, options] of kinds.entries()) {
@@ -103,7 +103,7 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
         for (const { asked } of waiting) expect(await asked).toBeInstanceOf(LockUnavailableError);
       });
 
-      it('is told that it is unavailable, not busy: a minHold, silent since the lock was handed to it', async () => {
+      it('gets "unavailable", not "busy", if the server has been silent since it handed off a lock with minHold', async () => {
         const held = await heldBySteady('k');
         const { asked } = await queued('k', { minHold: 1_000 });
         const { onNotice } = RedisRequests.prototype;
@@ -117,11 +117,11 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     },
   );
 
-  it('lets no command of a lost connection hold a lock for an attempt that is over', async () => {
+  it('a command of a lost connection does not leave a lock held for an attempt that has ended', async () => {
     const ask = request('k');
     const { backend } = await startBackend({ ...library.server(redis.server.url), commandTimeout: 300 });
     redis.server.signal('SIGSTOP');
-    // It reaches the server's socket and is not read.
+    // The request reaches the server's socket, but the server does not read it.
     await expect(backend.acquire(ask)).rejects.toThrow(LockUnavailableError);
     const released = (async () => {
       for (;;) {
@@ -137,7 +137,7 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     await backend.close();
   });
 
-  it('keeps the place of its waiters over a reconnect', async () => {
+  it('waiters keep their place across a reconnect', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const first = ask(processes.shaky.backend, request('k'));
     await waitersAre(processes.steady.backend, 'k', 1);
@@ -147,7 +147,7 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     processes.proxy.cut();
     await up(processes.shaky);
     await untilWaiting(processes.shaky, 2);
-    // A process that does not listen yet is passed over.
+    // The server passes over a process that does not listen yet.
     await until(async () => (await redis.admin.pubsub('CHANNELS')).length === 2, 'both processes listen');
     await processes.steady.backend.release(holder, RELEASE);
     const grant = granted(await first);
@@ -155,21 +155,24 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     expect(granted(await second).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
   });
 
-  it('says that the outcome is unknown to a waiter that leaves while the connection is down', async () => {
+  it('a waiter that leaves while the connection is down gets an unknown outcome', async () => {
     granted(await processes.steady.backend.acquire(request('k')));
     const ask = request('k');
     const answer = processes.shaky.backend.acquire(ask);
     await waitersAre(processes.steady.backend, 'k', 1);
     await untilWaiting(processes.shaky);
     processes.proxy.refuse();
-    await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'it knows');
+    await until(
+      () => processes.shaky.events.some(({ type }) => type === 'unavailable'),
+      'the provider has noticed the outage',
+    );
     ask.abort();
     await expect(answer).rejects.toThrow(LockUnavailableError);
     processes.proxy.admit();
     await waitersAre(processes.steady.backend, 'k', 0);
   });
 
-  it('sees that FLUSHALL took its lock, and its waiters go on in the same order', async () => {
+  it("FLUSHALL is detected by the holder, and each process's waiters are served in the same order", async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const order: number[] = [];
     const waiters = [processes.shaky, processes.steady, processes.shaky].map(async ({ backend }, index) => {
@@ -184,14 +187,14 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     await redis.admin.flushall();
     expect(await processes.steady.backend.renew(holder, 30_000)).toBe('lost');
     const grants = await Promise.all(waiters);
-    // Each process brings its own back in order; which process asks first is chance.
+    // Each process restores its own order; which process polls first is random.
     expect(order.filter((index) => index !== 1)).toEqual([0, 2]);
     for (const grant of grants) expect(grant.fencingToken).toBeGreaterThan(holder.fencingToken ?? 0n);
     const again = granted(await processes.steady.backend.acquire(request('other')));
     expect(again.fencingToken).toBeGreaterThan(other.fencingToken ?? 0n);
   });
 
-  it('renews, releases and hands off when the memory is full', async () => {
+  it('renewals, releases and handoffs work when memory is full', async () => {
     const grant = granted(await processes.steady.backend.acquire(request('k')));
     const held = granted(await processes.steady.backend.acquire(request('other')));
     const waiter = processes.shaky.backend.acquire(request('k'));
@@ -214,12 +217,12 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
     }
   });
 
-  it('sees that its lock was evicted, and the next token is larger', async () => {
+  it('an evicted lock is detected, and the next token is larger', async () => {
     const grant = granted(await processes.steady.backend.acquire(request('k')));
     await redis.admin.config('SET', 'maxmemory-policy', 'allkeys-random');
     await redis.admin.config('SET', 'maxmemory', '1');
     try {
-      // Whatever wants memory now evicts all that there is.
+      // Any write that needs memory now evicts everything.
       await redis.admin.set('x', 'y').catch(() => undefined);
       expect(await redis.admin.dbsize()).toBe(0);
     } finally {
@@ -232,17 +235,17 @@ describe.each([IOREDIS, NODE_REDIS])('what goes wrong between a process and Redi
   });
 });
 
-describe.each([IOREDIS, NODE_REDIS])('a restart of Redis in the middle of a hold, by %s', (library) => {
+describe.each([IOREDIS, NODE_REDIS])('a Redis restart while a lock is held, with %s', (library) => {
   it.each([
-    ['without persistence: the lock is lost, and tokens go on growing', [], 'lost'],
-    ['with AOF: the lock is held on', ['--appendonly', 'yes', '--appendfsync', 'always'], 'held'],
+    ['without persistence: the lock is lost, and tokens keep growing', [], 'lost'],
+    ['with AOF: the lock stays held', ['--appendonly', 'yes', '--appendfsync', 'always'], 'held'],
   ])('%s', async (_, args, outcome) => {
     const server = await startRedisServer({ args });
     const { backend, events } = await startBackend(library.server(server.url));
     try {
       const grant = granted(await backend.acquire(request('k')));
       await server.crash();
-      await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');
+      await until(() => events.some(({ type }) => type === 'recovered'), 'the connection is back');
       const renewed = await backend.renew(grant, 30_000);
       if (outcome === 'held') expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
       else {
@@ -258,10 +261,10 @@ describe.each([IOREDIS, NODE_REDIS])('a restart of Redis in the middle of a hold
 
 const clock = makeServerClock();
 
-describeUnless(clock ? undefined : NO_COMPILER)('a step of the wall clock of Redis', () => {
+describeUnless(clock ? undefined : NO_COMPILER)("a step of Redis's wall clock", () => {
   afterAll(() => clock?.remove());
 
-  it('backwards: tokens still grow, and the queue still moves; forwards: the lock is lost, and said to be', async () => {
+  it('backward: tokens still grow, and the queue still moves; forward: the lock is lost, and a renewal reports it', async () => {
     const server = await startRedisServer({ env: clock?.env ?? {} });
     const { backend } = await startBackend({ url: server.url });
     try {
@@ -274,7 +277,7 @@ describeUnless(clock ? undefined : NO_COMPILER)('a step of the wall clock of Red
       expect(second.fencingToken).toBeGreaterThan(first.fencingToken ?? 0n);
       expect(await backend.renew(second, 30_000)).toMatchObject({});
       clock?.step(0);
-      await until(async () => (await backend.renew(second, 30_000)) === 'lost', 'it is lost');
+      await until(async () => (await backend.renew(second, 30_000)) === 'lost', 'the lock is lost');
       expect(granted(await backend.acquire(request('k'))).fencingToken).toBeGreaterThan(second.fencingToken ?? 0n);
     } finally {
       await backend.close();

@@ -15,20 +15,20 @@ import {
   waitersAre,
 } from './seam.js';
 
-// To Redis, each provider is a process of its own.
-describe('the hand-off between two processes', () => {
+// To Redis, each provider is a separate process.
+describe('the handoff between two processes', () => {
   const redis = redisForTests();
   const processes = twoProcesses(redis);
 
-  /** How often the script was called since RESETSTAT. */
+  /** Returns how many times the script was called since RESETSTAT. */
   const calls = async () =>
     Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.admin.info('commandstats'))?.[1] ?? 0);
-  // Far longer than a provisional lease of 3 s, however late a test looks.
+  // Far longer than a provisional lease of 3 s, even on a slow machine.
   const LONG = { lease: 600_000 };
   const NEARLY_LONG = 500_000;
 
-  it('wakes the next waiter by the release, without another command', async () => {
-    // Its time stands still, so it does not ask again: the message of the release wakes it, or nothing does.
+  it('wakes the next waiter through the release, without another command', async () => {
+    // The receiver's clock stands still, so it never polls: only the release's message can wake it.
     const receiver = await startWithFakeClock({ url: redis.server.url });
     for (let round = 1; round <= 15; round += 1) {
       const holder = granted(await processes.steady.backend.acquire(request('k')));
@@ -43,7 +43,7 @@ describe('the hand-off between two processes', () => {
     await receiver.backend.close();
   });
 
-  it('gives the waiter a deadline inside its provisional lease, and a renewal gives it the whole lease', async () => {
+  it('gives the waiter a deadline within its provisional lease, which a renewal extends to the whole lease', async () => {
     const receiver = await startWithFakeClock({ url: redis.server.url });
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const waiter = receiver.backend.acquire(request('k', LONG));
@@ -61,7 +61,7 @@ describe('the hand-off between two processes', () => {
     await receiver.backend.close();
   });
 
-  it('confirms before it answers where the provisional lease alone is not enough for a minHold', async () => {
+  it('confirms before it returns if the provisional lease is too short for minHold', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const waiter = processes.shaky.backend.acquire(request('k', { ...LONG, minHold: 20_000 }));
     await waitersAre(processes.steady.backend, 'k', 1);
@@ -71,7 +71,7 @@ describe('the hand-off between two processes', () => {
     expect((await processes.steady.backend.inspect('k'))?.expiresIn).toBeGreaterThan(NEARLY_LONG);
   });
 
-  it('never gives a provisional lease longer than the lease', async () => {
+  it('never grants a provisional lease longer than the lease', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const waiter = processes.shaky.backend.acquire(request('k', { lease: 400 }));
     await waitersAre(processes.steady.backend, 'k', 1);
@@ -82,12 +82,12 @@ describe('the hand-off between two processes', () => {
     await until(async () => (await processes.steady.backend.inspect('k')) === null, 'the provisional lease is over');
   });
 
-  it('finds by asking again what a lost message should have told', async () => {
+  it('is found by polling if its message is lost', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const waiter = ask(processes.shaky.backend, request('k'));
     await waitersAre(processes.steady.backend, 'k', 1);
     await untilWaiting(processes.shaky);
-    // The server does not notice that nobody reads: the message is sent and lost.
+    // The server does not notice that its message is not read: it sends the message, and the message is lost.
     processes.proxy.holdReplies();
     await processes.steady.backend.release(holder, RELEASE);
     processes.proxy.cut();
@@ -95,7 +95,7 @@ describe('the hand-off between two processes', () => {
     expect(granted(await waiter).validUntil).toBeGreaterThan(performance.now());
   });
 
-  it('passes over a process that does not listen, and serves it when it asks again', async () => {
+  it('passes over a process that does not listen, and serves it when it polls', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const deaf = ask(processes.shaky.backend, request('k'));
     await waitersAre(processes.steady.backend, 'k', 1);
@@ -104,7 +104,7 @@ describe('the hand-off between two processes', () => {
     await waitersAre(processes.steady.backend, 'k', 2);
     await redis.admin.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
     await processes.steady.backend.release(holder, RELEASE);
-    // Whichever came first after the cut, both are served, one after the other.
+    // Either may come first after the cut. Both are served, one after the other.
     const first = await Promise.race([deaf.then(() => 'deaf'), second.then(() => 'second')]);
     if (first === 'second') {
       await processes.steady.backend.release(granted(await second), RELEASE);
@@ -116,16 +116,16 @@ describe('the hand-off between two processes', () => {
     expect(await processes.steady.backend.inspect('k')).toBeNull();
   });
 
-  it('passes over a process that is gone, in seconds', async () => {
+  it('passes over a dead process within seconds', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
-    // Its lease outlasts the timeout of this test.
+    // The lease outlasts the timeout of this test.
     const gone = request('k', LONG);
     processes.shaky.backend.acquire(gone).catch(() => undefined);
     await waitersAre(processes.steady.backend, 'k', 1);
     await untilWaiting(processes.shaky);
     const next = processes.steady.backend.acquire(request('k'));
     await waitersAre(processes.steady.backend, 'k', 2);
-    // Half-open: the server goes on believing in both connections.
+    // Half-open: the server still considers both connections alive.
     processes.proxy.loseReplies();
     await processes.steady.backend.release(holder, RELEASE);
     granted(await next);
@@ -133,7 +133,7 @@ describe('the hand-off between two processes', () => {
     gone.abort();
   }, 60_000);
 
-  it('releases what was granted to a waiter that has left', async () => {
+  it('releases a lock granted to a waiter that has left', async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const leaving = request('k');
     const answer = processes.shaky.backend.acquire(leaving);
@@ -145,13 +145,13 @@ describe('the hand-off between two processes', () => {
     expect(await answer).toBe('busy');
     processes.proxy.passReplies();
     expect(await released).toBe('released');
-    await until(async () => (await processes.steady.backend.inspect('k')) === null, 'it is free');
+    await until(async () => (await processes.steady.backend.inspect('k')) === null, 'the key is free');
   });
 
   describe('in shared mode', () => {
     const shared = { mode: 'shared' } as const;
 
-    it('lets the readers behind a writer in when it leaves', async () => {
+    it('admits the readers behind a writer when it leaves', async () => {
       granted(await processes.steady.backend.acquire(request('k', shared)));
       const writer = request('k');
       const left = processes.shaky.backend.acquire(writer);
@@ -164,8 +164,8 @@ describe('the hand-off between two processes', () => {
       expect(await released).toBe('lost');
     });
 
-    it('lets the readers behind a dead writer in', async () => {
-      // Their leases outlast the timeout of this test.
+    it('admits the readers behind a dead writer', async () => {
+      // The leases outlast the timeout of this test.
       granted(await processes.steady.backend.acquire(request('k', { ...shared, ...LONG })));
       processes.shaky.backend.acquire(request('k', LONG)).catch(() => undefined);
       await waitersAre(processes.steady.backend, 'k', 1);
@@ -176,7 +176,7 @@ describe('the hand-off between two processes', () => {
     }, 60_000);
   });
 
-  it('calls a key retained whose readers are all retained, and held while one of them holds it', async () => {
+  it('reports a key as retained if all readers are retained, and as held while one reader holds it', async () => {
     const terms = { mode: 'shared', minHold: 600_000 } as const;
     const first = granted(await processes.steady.backend.acquire(request('k', terms)));
     const second = granted(await processes.shaky.backend.acquire(request('k', terms)));
@@ -190,13 +190,13 @@ describe('the hand-off between two processes', () => {
     });
   });
 
-  it('asks again at the time when a retained key frees itself, not at the next second', async () => {
+  it('polls when a retained key becomes free, not at the next second', async () => {
     const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
     const held = granted(await processes.steady.backend.acquire(request('k', { minHold: 400 })));
     await processes.steady.backend.release(held, { keepFor: 400, failed: false });
     const waiter = backend.acquire(request('k'));
     await untilWaiting({ backend, events });
-    await until(async () => (await redis.admin.exists(new KeyLayout('lock').lockOf('k'))) === 0, 'it is over');
+    await until(async () => (await redis.admin.exists(new KeyLayout('lock').lockOf('k'))) === 0, 'the key is free');
     await time.advance(500);
     await backend.release(granted(await waiter), RELEASE);
     await backend.close();
@@ -205,9 +205,9 @@ describe('the hand-off between two processes', () => {
   it.each([
     ['an exclusive lock', 'exclusive', 1],
     ['a shared lock', 'shared', 1],
-    ['one of two shared locks, and the other was released', 'shared', 2],
+    ['one of two shared locks, after the other was released', 'shared', 2],
   ] as const)(
-    'asks again when a key frees itself that was retained by %s after it had queued',
+    'polls when a key becomes free that was retained by %s after the waiter had queued',
     async (_, mode, count) => {
       const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
       const held = granted(await processes.steady.backend.acquire(request('k', { mode, minHold: 400 })));
@@ -217,7 +217,7 @@ describe('the hand-off between two processes', () => {
       await processes.steady.backend.release(held, { keepFor: 400, failed: false });
       if (other) await processes.steady.backend.release(other, RELEASE);
       const end = (await serverTime(redis.admin)) + 400;
-      await until(async () => (await serverTime(redis.admin)) > end, 'it is over');
+      await until(async () => (await serverTime(redis.admin)) > end, 'the key is free');
       await backend.inspect('nothing');
       await time.advance(500);
       await backend.release(granted(await waiter), RELEASE);
@@ -225,7 +225,7 @@ describe('the hand-off between two processes', () => {
     },
   );
 
-  it('asks again for the same caller by the better of both places, and for another one by that of this one', async () => {
+  it("keeps the better place when it polls for the same caller, and takes the current caller's place otherwise", async () => {
     const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
     const held = granted(await processes.steady.backend.acquire(request('k', { lease: 600_000 })));
     const asked = { ...request('k'), since: time.now() };
@@ -235,7 +235,7 @@ describe('the hand-off between two processes', () => {
     const [member] = (await redis.admin.zrange(queue, '0', '0')) as [string];
     const askAgain = async () => {
       await time.advance(1_000);
-      // On the same connection: it has been answered.
+      // An answer on the same connection shows that the poll was answered.
       await backend.inspect('nothing');
       return Number(await redis.admin.zscore(queue, member));
     };
@@ -251,10 +251,10 @@ describe('the hand-off between two processes', () => {
     await backend.close();
   });
 
-  it('asks again each second for each request, with its age, so that their order is back when the data was lost', async () => {
+  it('polls each second for each request, with its age, so that lost data does not change the order', async () => {
     const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
     const held = granted(await processes.steady.backend.acquire(request('k', { lease: 600_000 })));
-    // As requests of other processes would be: each came 10 ms after the one before it.
+    // Looks like requests of other processes, each 10 ms after the one before.
     const requests = Array.from({ length: 100 }, (_, index) =>
       request('k', { since: time.now() - 2_000 + 10 * index }),
     );
@@ -265,7 +265,7 @@ describe('the hand-off between two processes', () => {
     expect(await order()).toEqual(requests.map(({ id }) => id));
     await redis.admin.del(queue);
     await time.advance(1_000);
-    await until(async () => (await redis.admin.zcard(queue)) === 100, 'all are back');
+    await until(async () => (await redis.admin.zcard(queue)) === 100, 'all requests are queued again');
     expect(await order()).toEqual(requests.map(({ id }) => id));
     await Promise.all(requests.map((each) => leave(backend, each)));
     expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
@@ -274,7 +274,7 @@ describe('the hand-off between two processes', () => {
     await backend.close();
   });
 
-  it('keeps the minHold of each waiter, also of one whose process ends without a word', async () => {
+  it("keeps each waiter's minHold, even if its process dies", async () => {
     const holder = granted(await processes.steady.backend.acquire(request('k')));
     const terms = { lease: 2_000, minHold: 600_000 };
     const waiters = [request('k', { ...terms, minHold: 1 }), request('k', terms)].map((each) =>
@@ -299,7 +299,7 @@ describe('the hand-off between two processes', () => {
     await redis.admin.config('RESETSTAT');
     for (let second = 0; second < 3; second += 1) {
       await time.advance(1_000);
-      // On the same connection: when both are answered, so is what was asked again, and what the answers made it send.
+      // Answers on the same connection show that the poll was answered, and so was what the answer caused to be sent.
       await backend.inspect('nothing');
       await backend.inspect('nothing');
     }

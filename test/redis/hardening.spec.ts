@@ -20,7 +20,7 @@ import { LockUnavailableError } from '../../lib/api/errors.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { freePort } from '../servers/server-process.mjs';
 
-// What an application's client may say, and what a connection for locks must not do. Each was seen to be inherited.
+// Options that an application's client may have and a connection for locks must not. Each was once inherited.
 const UNSUITABLE = {
   keyPrefix: 'app:',
   enableReadyCheck: false,
@@ -31,12 +31,12 @@ const UNSUITABLE = {
   commandTimeout: 1,
   retryStrategy: () => null,
   sentinelRetryStrategy: () => null,
-  // 2: the command is sent again.
+  // 2 resends the command.
   reconnectOnError: () => 2 as const,
   lazyConnect: true,
 } as const;
 
-// The same of node-redis: each was seen to be inherited as well.
+// The same for node-redis: each was once inherited.
 const UNSUITABLE_NODE_REDIS = {
   disableOfflineQueue: false,
   commandsQueueMaxLength: 1,
@@ -52,13 +52,13 @@ describe("the application's options do not reach the connections for locks", () 
   const worksOver = async (options: RedisLockProviderOptions) => {
     const { backend, events } = await startBackend(options);
     const grant = granted(await backend.acquire(request('k')));
-    // To ioredis an error like any other, which the application answers by sending the command again.
+    // To ioredis, NOSCRIPT is an ordinary error, on which the application resends the command.
     await redis.admin.script('FLUSH');
     expect(await redis.admin.keys('*')).toEqual(expect.arrayContaining(['lock:{0}']));
     expect(await backend.renew(grant, 30_000)).toMatchObject({ validUntil: expect.any(Number) });
     expect(events).toEqual([]);
     await redis.admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
-    await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');
+    await until(() => events.some(({ type }) => type === 'recovered'), 'the connection is back');
     expect(await backend.release(grant, RELEASE)).toBe('released');
     expect((await redis.admin.keys('*')).filter((key) => !key.startsWith('lock:'))).toEqual([]);
     await backend.close();
@@ -67,7 +67,7 @@ describe("the application's options do not reach the connections for locks", () 
   it.each([
     ['6', () => new Redis({ ...UNSUITABLE, port: redis.server.port })],
     ['5', () => new Redis5({ ...UNSUITABLE, port: redis.server.port })],
-  ])('given with a client of ioredis %s', async (_, make) => {
+  ])('passed with an ioredis %s client', async (_, make) => {
     const client = make();
     await worksOver({ client });
     client.disconnect();
@@ -88,24 +88,24 @@ describe("the application's options do not reach the connections for locks", () 
     ['5', () => createClient5({ ...UNSUITABLE_NODE_REDIS, url: redis.server.url, socket: DELAYED })],
     ['5 with RESP 3', () => createClient5({ ...UNSUITABLE_NODE_REDIS, url: redis.server.url, RESP: 3 })],
     ['6 with RESP 2', () => createClient({ ...UNSUITABLE_NODE_REDIS, url: redis.server.url, RESP: 2 })],
-  ])('given with a client of node-redis %s', async (_, make) => {
+  ])('passed with a node-redis %s client', async (_, make) => {
     await worksOver({ client: make() });
   });
 
-  it('given with options of node-redis', async () => {
+  it('passed as node-redis options', async () => {
     await worksOver({ options: { ...UNSUITABLE_NODE_REDIS, socket: { ...DELAYED, port: redis.server.port } } });
   });
 
-  it('given with options', async () => {
+  it('passed as ioredis options', async () => {
     await worksOver({ options: { ...UNSUITABLE, port: redis.server.port } });
   });
 
-  it('given in the query of a URL', async () => {
+  it('passed in the query of a URL', async () => {
     await worksOver({ url: `${redis.server.url}?keyPrefix=app:&autoResendUnfulfilledCommands=1&enableOfflineQueue=1` });
   });
 });
 
-describe('a client of Sentinel that does not try again', () => {
+describe('a Sentinel client that does not retry', () => {
   let redis: RedisSentinels;
   beforeAll(async () => {
     // No test waits for a failover.
@@ -133,25 +133,25 @@ describe('a client of Sentinel that does not try again', () => {
       }),
     ],
   ])(
-    'is followed by a provider that does: all Sentinels are away for a while: %s',
+    'does not keep the provider from retrying while all Sentinels are away: %s',
     async (_, reason, options) => {
       const { backend, events } = await startBackend({ ...options(), commandTimeout: '1s' });
       const admin = new Redis(redis.master.url);
       let failures = 0;
       for (const sentinel of redis.sentinels) sentinel.signal('SIGSTOP');
       await admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
-      await until(() => events.some(({ type }) => type === 'unavailable'), 'it is lost');
+      await until(() => events.some(({ type }) => type === 'unavailable'), 'the connection is lost');
       await until(
         async () => {
           const error: unknown = await backend.acquire(request('k')).catch((reason: unknown) => reason);
           if (inspect(error).includes(reason)) failures += 1;
           return failures > 0;
         },
-        'every Sentinel was asked in vain',
+        'every Sentinel was tried',
         60_000,
       );
       for (const sentinel of redis.sentinels) sentinel.signal('SIGCONT');
-      await until(() => events.some(({ type }) => type === 'recovered'), 'it is back', 60_000);
+      await until(() => events.some(({ type }) => type === 'recovered'), 'the connection is back', 60_000);
       granted(await backend.acquire(request('k')));
       admin.disconnect();
       await backend.close();
@@ -160,7 +160,7 @@ describe('a client of Sentinel that does not try again', () => {
   );
 });
 
-describe('errors and events show no password', () => {
+describe('errors and events contain no password', () => {
   const SECRET = 'correct-horse';
   let cluster: RedisCluster;
   const backends: RedisBackend[] = [];
@@ -175,16 +175,13 @@ describe('errors and events show no password', () => {
 
   it.each<[string, () => RedisLockProviderOptions]>([
     ['in a URL', () => ({ url: `redis://user:${SECRET}@127.0.0.1:${cluster.addresses[0]?.port ?? 0}` })],
-    ['of a client of ioredis 5', () => ({ client: new Redis5({ ...cluster.addresses[0], ...lazy }) })],
-    ['of a client of ioredis 6', () => ({ client: new Redis({ ...cluster.addresses[0], ...lazy }) })],
+    ['of an ioredis 5 client', () => ({ client: new Redis5({ ...cluster.addresses[0], ...lazy }) })],
+    ['of an ioredis 6 client', () => ({ client: new Redis({ ...cluster.addresses[0], ...lazy }) })],
     ['of a Cluster', () => ({ cluster: cluster.addresses, options: { redisOptions: lazy } })],
-    [
-      'of a client of node-redis 5',
-      () => ({ client: createClient5({ ...login, socket: cluster.addresses[0] ?? {} }) }),
-    ],
-    ['of a client of node-redis 6', () => ({ client: createClient({ ...login, socket: cluster.addresses[0] ?? {} }) })],
-    ['of a Cluster, by node-redis', () => NODE_REDIS.cluster(cluster.addresses, { credentials: login })],
-  ])('that is refused, %s', async (_, options) => {
+    ['of a node-redis 5 client', () => ({ client: createClient5({ ...login, socket: cluster.addresses[0] ?? {} }) })],
+    ['of a node-redis 6 client', () => ({ client: createClient({ ...login, socket: cluster.addresses[0] ?? {} }) })],
+    ['of a node-redis Cluster', () => NODE_REDIS.cluster(cluster.addresses, { credentials: login })],
+  ])('when the server refuses the password %s', async (_, options) => {
     const events: BackendEvent[] = [];
     const backend = backendOf(options(), {}, events);
     backends.push(backend);
@@ -193,7 +190,7 @@ describe('errors and events show no password', () => {
     seen.push(await backend.acquire(request('k')).catch((error: unknown) => error));
     const text = inspect(seen, { depth: 20, showHidden: true });
     expect(text).not.toContain(SECRET);
-    // But they say what is wrong.
+    // They still say what went wrong.
     expect(inspect(seen[1], { depth: 20 })).toContain('WRONGPASS');
   });
   const login = { username: 'user', password: SECRET };
@@ -208,7 +205,7 @@ const LIBRARIES: readonly [string, Connection][] = [
   ['node-redis 5', (port, ca) => ({ client: createClient5({ socket: { host: 'localhost', port, tls: true, ca } }) })],
 ];
 
-describe.each(LIBRARIES)('TLS, by %s', (_, connection) => {
+describe.each(LIBRARIES)('TLS, with %s', (_, connection) => {
   let folder: string;
   let server: RedisServer;
   let port: number;
@@ -230,7 +227,7 @@ describe.each(LIBRARIES)('TLS, by %s', (_, connection) => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  it('a lock is handed from one process to another', async () => {
+  it('a lock is handed off from one process to another', async () => {
     const [one, other] = [await startBackend(connection(port, ca)), await startBackend(connection(port, ca))];
     const held = granted(await one.backend.acquire(request('k')));
     const answer = other.backend.acquire(request('k', { wait: 60_000 }));
@@ -240,7 +237,7 @@ describe.each(LIBRARIES)('TLS, by %s', (_, connection) => {
     await Promise.all([one.backend.close(), other.backend.close()]);
   });
 
-  it('a server whose certificate is not known cannot be reached, and the error names the certificate', async () => {
+  it('a server with an untrusted certificate is unreachable, and the error names the certificate', async () => {
     const backend = backendOf(connection(port, undefined));
     const error: unknown = await backend.connect().catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(LockUnavailableError);

@@ -3,7 +3,7 @@ import type { Redis } from 'ioredis';
 import type { IoredisClient, IoredisConnection } from '../../lib/providers/redis/index.js';
 
 interface Request {
-  /** The connection on which it was sent: they are numbered. */
+  /** The number of the connection on which the request was sent. */
   readonly connection: number;
   readonly command: string;
   readonly args: string[];
@@ -16,8 +16,8 @@ interface Reply {
 }
 
 /**
- * The wires of one process, on which nothing moves by itself: a test decides when the server executes the next command, and when the
- * next reply or message arrives. Behind it stands a real server.
+ * The wires of one process, on which nothing moves by itself: a test decides when the server executes the next command,
+ * and when the next reply or message arrives. The server behind them is real.
  */
 export class InterleavedNetwork {
   readonly requests: Request[] = [];
@@ -26,9 +26,9 @@ export class InterleavedNetwork {
   /** Commands of lost connections that the server has not read yet. */
   late: Request[] = [];
   readonly client: IoredisClient;
-  /** The subscriber's connection is dead, and nobody has noticed. */
+  /** Whether the subscriber's connection is dead without either side having noticed. */
   isSilent = false;
-  /** How often the provider gave that connection up. */
+  /** How many times the provider gave up the subscriber's connection. */
   resubscriptions = 0;
   readonly #commands = new EventEmitter();
   readonly #subscriber = new EventEmitter();
@@ -44,30 +44,33 @@ export class InterleavedNetwork {
     this.client = { duplicate: () => this.#duplicate() };
   }
 
-  /** The server executes the oldest command. */
+  /** Executes the oldest command on the server. */
   async execute(): Promise<void> {
     const request = this.requests.shift();
     if (request) this.replies.push(await this.#run(request));
   }
 
-  /** The server executes the oldest command of the lost connections; nobody hears the reply. */
+  /** Executes the oldest command of the lost connections on the server, and drops the reply. */
   async executeLate(): Promise<void> {
     const request = this.late.shift();
     if (request) await this.#run(request);
   }
 
-  /** The oldest reply arrives. */
+  /** Delivers the oldest reply. */
   answer(): void {
     this.replies.shift()?.deliver();
   }
 
-  /** The oldest message arrives. */
+  /** Delivers the oldest message. */
   hear(): void {
     const message = this.messages.shift();
     if (message) this.#subscriber.emit('message', message.channel, message.text);
   }
 
-  /** The command connection breaks, and is made anew at once. What the server had not read may still be executed. */
+  /**
+   * Breaks the command connection and reconnects immediately. Commands that the server had not read may still be
+   * executed.
+   */
   cut(): void {
     const lost = this.requests.splice(0);
     this.late.push(...lost);
@@ -79,24 +82,24 @@ export class InterleavedNetwork {
     this.#commands.emit('ready');
   }
 
-  /** The server learns that nobody listens. */
+  /** Makes the server notice that no process listens. */
   async deafen(): Promise<void> {
     this.messages.length = 0;
     if (this.#channels.length > 0) await this.listener.unsubscribe(...this.#channels);
   }
 
-  /** Messages go to nobody although the server believes otherwise. */
+  /** Drops messages while the server believes that they arrive. */
   loseMessages(): void {
     this.messages.length = 0;
   }
 
-  /** Listens again. */
+  /** Subscribes again. */
   listen(): void {
     this.#subscriber.emit('close');
     this.#subscriber.emit('ready');
   }
 
-  /** Lets everything arrive until `promise` has settled. */
+  /** Delivers everything until `promise` has settled. */
   async carry<T>(promise: Promise<T>): Promise<T> {
     for (;;) {
       const turn = new Promise<'turn'>((resolve) => setImmediate(resolve, 'turn'));
@@ -113,7 +116,7 @@ export class InterleavedNetwork {
 
   async #run({ connection, command, args, resolve, reject }: Request): Promise<Reply & Pick<Request, 'reject'>> {
     if (command === 'client' && args[0] === 'KILL') {
-      // A connection is ended: what it had sent and the server had not read is gone.
+      // CLIENT KILL drops what the connection had sent and the server had not read.
       const count = this.late.length;
       this.late = this.late.filter((request) => String(request.connection) !== args[2]);
       return { reject, deliver: () => resolve(count - this.late.length) };
@@ -142,7 +145,7 @@ export class InterleavedNetwork {
       disconnect: (reconnect) => {
         if (!isSubscriber || !reconnect) return;
         this.resubscriptions += 1;
-        // What was under way to the old connection is lost.
+        // Messages in flight on the old connection are lost.
         this.messages.length = 0;
         queueMicrotask(() => {
           this.listen();

@@ -2,10 +2,10 @@ import fc from 'fast-check';
 import { BUCKETS, KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { RedlockKeyLayout } from '../../lib/providers/redlock/key-layout.js';
 
-describe('the names of the records in Redis', () => {
+describe('names of the records in Redis', () => {
   const layout = new KeyLayout('shop');
 
-  // Golden: instances of two versions that differ here would not see each other's locks. Never change a line.
+  // Golden: if two versions differ here, their instances don't see each other's locks. Never change a line.
   it.each([
     ['order:42', 'shop:{1}:order:42'],
     ['order:43', 'shop:{14}:order:43'],
@@ -18,7 +18,7 @@ describe('the names of the records in Redis', () => {
     ['lone \ud800', 'shop:{1}:lone ~d800'],
     ['🔒', 'shop:{14}:🔒'],
     ['x'.repeat(513), 'shop:{7}:~~adc183813d454f1d1ff7104db9f7da8a6f3a3dcfe7376e6fdf77242b11a727fd'],
-  ])('%j', (key, name) => {
+  ])('the lock of %j', (key, name) => {
     expect(layout.lockOf(key)).toBe(name);
   });
 
@@ -28,7 +28,7 @@ describe('the names of the records in Redis', () => {
     ['a}q', 'shop:{6}record:a~007dq'],
     ['lone \ud800', 'shop:{1}record:lone ~d800'],
     ['x'.repeat(513), `shop:{7}record:${'x'.repeat(513)}`],
-  ])('the record %j is in the slot of the lock of that name', (name, key) => {
+  ])('the record %j is in the slot of the lock with the same name', (name, key) => {
     expect(layout.recordOf(name)).toBe(key);
     expect(layout.recordIn(key)).toBe(name);
     expect(layout.bucketIn(key)).toBe(layout.bucketIn(layout.lockOf(name)));
@@ -40,18 +40,18 @@ describe('the names of the records in Redis', () => {
     ['label', 'a}q', 'shop:{6}label:a~007dq'],
     ['waits', '0123456789ab:redis', 'shop:{8}waits:0123456789ab:redis'],
     ['instance', '0123456789ab', 'shop:{1}instance:0123456789ab'],
-  ] as const)('the %s text of %j is in the slot of the lock of that name', (kind, name, key) => {
+  ] as const)('the %s text of %j is in the slot of the lock with the same name', (kind, name, key) => {
     expect(layout.textOf(kind, name)).toBe(key);
     expect(layout.bucketIn(key)).toBe(layout.bucketIn(layout.lockOf(name)));
   });
 
-  it('has 16 buckets, for ever', () => {
+  it('use 16 buckets, which never changes', () => {
     expect(BUCKETS).toBe(16);
     expect(layout.counter).toBe('shop:{0}');
     expect(layout.channelOf('0123456789ab')).toBe('shop:{0}0123456789ab');
   });
 
-  it('keeps every two keys apart, and every record in the slot of its bucket', () => {
+  it('differ for any two keys, and put every record in the slot of its bucket', () => {
     const hostile = fc.oneof(
       fc.string({ unit: 'binary' }),
       fc.string({ unit: fc.constantFrom('{', '}', '~', ':', '0', '7', 'd', 'q', 'r', '\0', '\n', '\ud800', '\udfff') }),
@@ -61,7 +61,7 @@ describe('the names of the records in Redis', () => {
         const names = [one, two].map((key) => layout.lockOf(key));
         const bytes = names.map((name) => Buffer.from(name).toString('hex'));
         expect(bytes[0] === bytes[1]).toBe(one === two);
-        // The suffixes of queue and readers begin with a brace, which no key contains after that of the tag.
+        // The suffixes of queue and readers begin with a brace, which no key contains after the brace of its tag.
         for (const [index, key] of [one, two].entries()) expect(layout.keyOf(names[index] ?? '')).toBe(key);
         const records = [one, two].map((name) => layout.recordOf(name));
         expect(records.map((key) => layout.recordIn(key))).toEqual([one, two]);
@@ -74,7 +74,7 @@ describe('the names of the records in Redis', () => {
     );
   }, 60_000);
 
-  it('finds no key in the names of other records and of other namespaces', () => {
+  it('map no name of another record or another namespace to a key', () => {
     for (const name of [
       'shop:{0}',
       'shop:{0}seen',
@@ -94,7 +94,7 @@ describe('the names of the records in Redis', () => {
     }
   });
 
-  it('spreads keys evenly', () => {
+  it('spread keys evenly', () => {
     const counts = new Map<string, number>();
     for (let index = 0; index < 16_000; index += 1) {
       const bucket = layout.lockOf(`order:${index}`).split(':')[1] ?? '';
@@ -105,11 +105,11 @@ describe('the names of the records in Redis', () => {
   });
 });
 
-// Golden: processes of two versions that differ here would not see each other's locks.
-describe('the names of records on a node never change', () => {
+// Golden: if two versions differ here, their processes don't see each other's locks.
+describe('names of the records on a Redlock node', () => {
   const layout = new RedlockKeyLayout('shop');
 
-  it('names the votes, the counter and the run', () => {
+  it('never change', () => {
     expect(layout.counter).toBe('shop:redlock');
     expect(layout.run).toBe('shop:redlock-run');
     expect(layout.lockOf('order:42')).toBe('shop:redlock:order:42');
@@ -119,7 +119,7 @@ describe('the names of records on a node never change', () => {
     );
   });
 
-  it('shares no name with the provider of a single server', () => {
+  it('never equal a name of the single-server provider', () => {
     const single = new KeyLayout('shop');
     for (const key of ['order', '{0}', 'redlock:order']) {
       expect(single.lockOf(key).startsWith(layout.counter)).toBe(false);

@@ -12,7 +12,7 @@ const isWritten = (text: string) =>
   until(async () => (await redis.admin.get(LABEL))?.endsWith(text) === true, 'the label is written');
 
 describe('the label of a lock', () => {
-  it('is a key in the hash slot of the lock, with the id of the request, and ends with the lease', async () => {
+  it("is a key in the hash slot of the lock, contains the request's id, and expires with the lease", async () => {
     const { backend } = await start();
     const held = granted(await backend.acquire(request('a')));
     backend.label(held.request, '- Orders.pay', 5_000.5);
@@ -26,7 +26,7 @@ describe('the label of a lock', () => {
     expect(await backend.labelOf('a')).toBe('- Orders.pay');
   });
 
-  it('is stale after the release, which leaves it, and while the next holder has none', async () => {
+  it('is stale after the release, which does not delete it, and while the next holder has no label', async () => {
     const [{ backend: ann }, { backend: bob }] = [await start(), await start()];
     const first = granted(await ann.acquire(request('a')));
     ann.label(first.request, 'of ann', 30_000);
@@ -40,13 +40,13 @@ describe('the label of a lock', () => {
     bob.label(second.request, 'of bob', 30_000);
     await isWritten('of bob');
     expect(await ann.labelOf('a')).toBe('of bob');
-    // It was on its way for long: there is no label until the holder renews, and never a wrong one.
+    // A late label leaves the lock without one until the holder renews, but never with a wrong one.
     ann.label(first.request, 'late', 30_000);
     await isWritten('late');
     expect(await ann.labelOf('a')).toBeNull();
   });
 
-  it('is that of a holder with waiters, of one with a minHold, and of one that was handed the lock', async () => {
+  it('belongs to the current holder: with waiters, with minHold, and after a handoff', async () => {
     const [one, two] = [await start(), await start()];
     const first = granted(await one.backend.acquire(request('a', { minHold: 1 })));
     one.backend.label(first.request, 'first', 30_000);
@@ -67,7 +67,7 @@ describe('the label of a lock', () => {
   it.each([
     ['retained', { minHold: 30_000 }, 30_000],
     ['freed', {}, 0],
-  ])('is none of a lock that is %s', async (_, terms, keepFor) => {
+  ])('is null for a %s lock', async (_, terms, keepFor) => {
     const { backend } = await start();
     const held = granted(await backend.acquire(request('a', terms)));
     backend.label(held.request, 'before', 30_000);
@@ -79,7 +79,7 @@ describe('the label of a lock', () => {
   it.each([
     ['shared', { mode: 'shared' } as const],
     ['limited', { mode: 'limited', limited: { weight: 1, limit: 2 } } as const],
-  ])('is none of a %s lock, whatever is written', async (_, terms) => {
+  ])('is null for a %s lock, whatever is written', async (_, terms) => {
     const { backend } = await start();
     const held = granted(await backend.acquire(request('a', terms)));
     backend.label(held.request, 'one of them', 30_000);
@@ -87,7 +87,7 @@ describe('the label of a lock', () => {
     expect(await backend.labelOf('a')).toBeNull();
   });
 
-  it('is none where somebody else has written it, or the lock', async () => {
+  it('is null if another client has overwritten it, or the lock', async () => {
     const { backend } = await start();
     const held = granted(await backend.acquire(request('a')));
     for (const text of ['', held.holder.slice(1), `${'f'.repeat(32)}00-x`, ` ${held.holder}x`, '\u0000']) {
@@ -107,7 +107,7 @@ describe('the label of a lock', () => {
     }
   });
 
-  it('is not in a list, and is freed with nothing', async () => {
+  it('does not appear in a list, and does not survive a forced release', async () => {
     const { backend } = await start();
     const held = granted(await backend.acquire(request('a')));
     backend.label(held.request, 'x', 30_000);
@@ -120,7 +120,7 @@ describe('the label of a lock', () => {
     expect(await backend.inspect('a')).toBeNull();
   });
 
-  it('costs the lock nothing where Redis is away or refuses it', async () => {
+  it('does not affect the lock if Redis is down or refuses it', async () => {
     const { backend, events } = await start();
     const held = granted(await backend.acquire(request('a')));
     await redis.admin.config('SET', 'maxmemory', '1');

@@ -1,5 +1,6 @@
-// One process of a fleet with a leader, which writes to a fenced resource for as long as it leads, and once more after its signal has
-// aborted, as a task does that does not look. argv: the folder of the compiled library, the URL of Redis, the lease in ms.
+// One process of a fleet with a leader. It writes to a fenced resource while it leads, and once more after its signal
+// has aborted, like a task that ignores the signal.
+// argv: the folder of the compiled library, the URL of Redis, the lease in ms.
 import 'reflect-metadata';
 import { setTimeout as pause } from 'node:timers/promises';
 import { Injectable, Module } from '@nestjs/common';
@@ -17,7 +18,7 @@ const { LockService } = await library('nest/service/lock.service');
 const { RedisLockProvider } = await library('providers/redis/index');
 
 const resource = new Redis(url);
-// It remembers the largest token. As text: they are too long for numbers of Lua, and all of the same length.
+// Remembers the largest token, as text: tokens are too long for Lua numbers, and have equal length.
 const WRITE = `
   local token = ARGV[1]
   if token < (redis.call('GET', 'resource:token') or '') then return 'refused' end

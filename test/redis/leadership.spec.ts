@@ -54,16 +54,16 @@ describe('a leader among three processes', () => {
     return member;
   }
 
-  /** What a member has reported of that name, the latest first. */
+  /** Returns a member's reports of that name, latest first. */
   const all = ({ reports }: Member, event: Report['event']) => reports.filter((each) => each.event === event).reverse();
 
-  /** The next report of that name after `count` of them. */
+  /** Waits for the member's report of that name after the first `count`. */
   async function told(member: Member, event: Report['event'], count = 0): Promise<Report> {
     await until(() => all(member, event).length > count, `a member reports "${event}"`, 60_000);
     return all(member, event)[0]!;
   }
 
-  /** The leader that has written after `token` was given. */
+  /** Waits for the leader that has written with a token above `token`. */
   async function leaderAfter(token: bigint): Promise<Leader> {
     const leaders = () =>
       [...members].flatMap((member) =>
@@ -73,14 +73,14 @@ describe('a leader among three processes', () => {
     return leaders().find((leader) => leader.token > token)!;
   }
 
-  /** Resigning and dying leave this as it is: no write was accepted after one with a larger token. */
+  /** Expects that no write was accepted after one with a larger token, whether leaders resigned or died. */
   async function expectWritesInOrder(): Promise<void> {
     const tokens = (await admin.lrange('resource:writes', 0, -1)).map(BigInt);
     expect(tokens.length).toBeGreaterThan(0);
     expect(tokens.every((token, index) => index === 0 || token >= tokens[index - 1]!)).toBe(true);
   }
 
-  it('@OnlyLeader runs in it, and is skipped in the others', async () => {
+  it('runs @OnlyLeader methods, which the other processes skip', async () => {
     const { member, token } = await leaderAfter(0n);
     await told(member, 'report');
     expect(all(member, 'report')[0]?.token).toBe(String(token));
@@ -91,12 +91,12 @@ describe('a leader among three processes', () => {
     }
   }, 120_000);
 
-  it('is replaced while it is frozen; it sees its loss before it writes again, and its stale write is refused', async () => {
+  it('is replaced while it is frozen, notices the loss before it writes again, and has its stale write refused', async () => {
     const frozen = await leaderAfter(0n);
     frozen.member.process.kill('SIGSTOP');
     const next = await leaderAfter(frozen.token);
     expect(next.member).not.toBe(frozen.member);
-    // A token is the time of the grant by the server's clock, in µs: nobody has led in the lease of the frozen one.
+    // A token is the time of the grant by the server's clock, in µs: no process led during the lease of the frozen one.
     expect(Number(next.token - frozen.token)).toBeGreaterThanOrEqual((LEASE - 2) * 1_000);
     frozen.member.process.kill('SIGCONT');
     expect(await told(frozen.member, 'aborted')).toMatchObject({ token: String(frozen.token) });
@@ -105,7 +105,7 @@ describe('a leader among three processes', () => {
     await expectWritesInOrder();
   }, 120_000);
 
-  it('is replaced after its lease when it is killed', async () => {
+  it('is replaced after its lease if it is killed', async () => {
     const killed = await leaderAfter(BigInt((await admin.get('resource:token')) ?? 0) - 1n);
     members.delete(killed.member);
     killed.member.process.kill('SIGKILL');
@@ -114,7 +114,7 @@ describe('a leader among three processes', () => {
     await expectWritesInOrder();
   }, 120_000);
 
-  it('resigns when its process is replaced, and the process ends', async () => {
+  it('resigns on SIGTERM, and its process exits', async () => {
     const last = await leaderAfter(BigInt((await admin.get('resource:token')) ?? 0) - 1n);
     members.delete(last.member);
     const gone = once(last.member.process, 'exit');

@@ -7,10 +7,10 @@ import { type RedisSentinels, startRedisSentinels } from '../servers/redis-senti
 import { ArmedTimers } from '../../lib/provider-kit/armed-timers.js';
 import { backendOf, granted, leave, redisForTests, RELEASE, request, startBackend, until, waitersAre } from './seam.js';
 
-describe('what is left behind', () => {
+describe('resources left behind', () => {
   const redis = redisForTests();
 
-  it('by 10 000 attempts that were cancelled: no key, no listener, no timer', async () => {
+  it('10 000 aborted attempts leave no key, no listener, and no timer', async () => {
     const clock = new ArmedTimers(systemClock);
     const { backend } = await startBackend({ url: redis.server.url }, { clock });
     const holder = granted(await backend.acquire(request('k', { lease: 600_000 })));
@@ -31,7 +31,7 @@ describe('what is left behind', () => {
         };
         return backend.acquire(ask);
       });
-      // Some leave before they were sent, some before they were answered, some from the queue.
+      // Some leave before they are sent, some before they are answered, some from the queue.
       if (round % 3 === 1) await Promise.resolve();
       if (round % 3 === 2) await backend.inspect('k');
       const released = asks.map((ask) => leave(backend, ask));
@@ -43,7 +43,7 @@ describe('what is left behind', () => {
     expect(listeners).toBe(0);
     await until(() => clock.count === 0, 'no timer is set');
     await backend.close();
-    // The counter stays. When a process was last seen expires by itself.
+    // The counter stays. The record of when a process was last seen expires.
     const keys = await redis.admin.keys('*');
     expect(keys.filter((key) => !/^lock:\{\d+\}(seen)?$/.test(key))).toEqual([]);
     for (const key of keys.filter((name) => name.endsWith('seen')))
@@ -51,16 +51,18 @@ describe('what is left behind', () => {
   }, 120_000);
 });
 
-/** How long a provider has been at work when it is stopped, in ms: in the handshake, in discovery, when it is up. */
+/**
+ * How long the provider has run when it is stopped, in ms: during the handshake, during discovery, and when it is up.
+ */
 const MOMENTS = [-1, 0, 1, 2, 3, 4, 6, 8, 12, 20];
 
-describe('a provider that is stopped at any moment leaves no connection and no timer', () => {
+describe('a provider stopped at any moment leaves no connection and no timer', () => {
   let cluster: RedisCluster;
   let sentinels: RedisSentinels;
   const admins: Redis[] = [];
 
   beforeAll(async () => {
-    // No test waits until a server counts as dead. The Cluster's start tries a lost handshake again after its time.
+    // No test waits for a server to count as dead. Cluster startup retries a lost handshake after this time.
     cluster = await startRedisCluster({ nodeTimeout: 5_000 });
     sentinels = await startRedisSentinels({ downAfter: 60_000 });
     for (const { port } of [...sentinels.sentinels, sentinels.master]) admins.push(new Redis({ port, protocol: 2 }));
@@ -71,7 +73,7 @@ describe('a provider that is stopped at any moment leaves no connection and no t
     await Promise.all([cluster.stop(), sentinels.stop()]);
   });
 
-  /** Of clients: servers have connections with each other as well. */
+  /** Counts client connections: servers are also connected with each other. */
   const clients = async () => {
     const lists = await Promise.all(admins.map(async (admin) => String(await admin.call('CLIENT', ['LIST']))));
     return lists.flatMap((list) => list.split('\n')).filter((line) => / (name=locks-test) /.test(line)).length;
@@ -83,9 +85,9 @@ describe('a provider that is stopped at any moment leaves no connection and no t
   const sources: [string, () => RedisLockProviderOptions][] = [
     ['Sentinel', () => ({ options: { ...sentinels.options, connectionName: 'locks-test' }, waitReplicas: 1 })],
     ['a Cluster', () => ({ cluster: cluster.addresses, options: { redisOptions: { connectionName: 'locks-test' } } })],
-    ['Sentinel, by node-redis', () => ({ client: createSentinel(sentinelOptions()), waitReplicas: 1 })],
+    ['Sentinel with node-redis', () => ({ client: createSentinel(sentinelOptions()), waitReplicas: 1 })],
     [
-      'a Cluster, by node-redis',
+      'a Cluster with node-redis',
       () => ({
         client: createCluster({ rootNodes: cluster.addresses.map((socket) => ({ socket })), defaults: { name } }),
       }),
@@ -100,7 +102,7 @@ describe('a provider that is stopped at any moment leaves no connection and no t
   });
 
   it.each(sources)(
-    'while it starts: %s',
+    'during startup: %s',
     async (_, options) => {
       for (const moment of MOMENTS) {
         const backend = backendOf(options(), { clock });
@@ -108,7 +110,7 @@ describe('a provider that is stopped at any moment leaves no connection and no t
         if (moment >= 0) await new Promise((resolve) => setTimeout(resolve, moment));
         await backend.close();
         await connected;
-        await until(() => clock.count === 0, `no timer is set, stopped after ${moment} ms`);
+        await until(() => clock.count === 0, `no timer is set (stopped after ${moment} ms)`);
       }
       await until(async () => (await clients()) === 0, 'all connections are closed');
     },
@@ -116,7 +118,7 @@ describe('a provider that is stopped at any moment leaves no connection and no t
   );
 
   it.each(sources)(
-    'while it connects anew: %s',
+    'during a reconnect: %s',
     async (_, options) => {
       for (const moment of MOMENTS) {
         const backend = backendOf(options(), { clock });
@@ -124,14 +126,14 @@ describe('a provider that is stopped at any moment leaves no connection and no t
         for (const admin of admins) await admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
         await new Promise((resolve) => setTimeout(resolve, moment * 5));
         await backend.close();
-        await until(() => clock.count === 0, `no timer is set, stopped after ${moment} ms`);
+        await until(() => clock.count === 0, `no timer is set (stopped after ${moment} ms)`);
       }
       await until(async () => (await clients()) === 0, 'all connections are closed');
     },
     60_000,
   );
 
-  it('while a node does not answer the search for the Cluster', async () => {
+  it('while a node does not respond to Cluster discovery', async () => {
     const frozen = cluster.masters[0]?.server;
     frozen?.signal('SIGSTOP');
     try {

@@ -27,7 +27,7 @@ async function listOf(backend: DirectBackend<RedisBackend>, prefix = ''): Promis
   return locks.sort((one, other) => (one.key < other.key ? -1 : 1));
 }
 
-/** A backend of an instance of its own, and requests of it. */
+/** Starts a backend with its own instance, and a function that acquires through it. */
 async function startInstance(options: Parameters<typeof startBackend>[0], digit: string, namespace = 'lock') {
   const id = digit.repeat(12);
   const random = withPrefix(systemRandom(), id);
@@ -41,7 +41,7 @@ async function startInstance(options: Parameters<typeof startBackend>[0], digit:
 describe('the list of all locks on one server', () => {
   const redis = redisForTests();
 
-  it('knows in which namespaces locks are held', async () => {
+  it('finds the namespaces in which locks are held', async () => {
     const ann = await startInstance({ url: redis.server.url }, 'a', 'lock');
     const bob = await startInstance({ url: redis.server.url }, 'b', 'shop.eu-1');
     expect(await ann.backend.namespaces()).toEqual([]);
@@ -52,7 +52,7 @@ describe('the list of all locks on one server', () => {
     await Promise.all([ann.backend.close(), bob.backend.close()]);
   });
 
-  it('has a lock that was handed off and is not confirmed, and not one whose provisional lease is over', async () => {
+  it('contains a handed-off lock that is not confirmed, but none whose provisional lease is over', async () => {
     const { backend } = await startInstance({ url: redis.server.url }, 'a');
     const now = Date.now();
     const provisional = (ends: number) => `c${now}000${ends}${'e'.repeat(12)}${'f'.repeat(32)}`;
@@ -75,7 +75,7 @@ describe('the list of all locks on one server', () => {
     await backend.close();
   });
 
-  it('has locks with hundreds of holders, and reads about one of them in a call', async () => {
+  it('contains locks with hundreds of holders, and reads about one of them per call', async () => {
     const { backend } = await startInstance({ url: redis.server.url }, 'a');
     const now = Date.now();
     const records = Array.from({ length: 400 }, (_, index) => [now + 60_000, `h${index}${'f'.repeat(32)} 1 1000`]);
@@ -91,7 +91,7 @@ describe('the list of all locks on one server', () => {
     await backend.close();
   });
 
-  it('does not know since when a lock is held whose token was counted ahead of the clock', async () => {
+  it('has no start time for a lock whose token was counted ahead of the clock', async () => {
     const { backend, take } = await startInstance({ url: redis.server.url }, 'a');
     await redis.admin.set('lock:{0}', '8000000000000000');
     await take('k');
@@ -99,7 +99,7 @@ describe('the list of all locks on one server', () => {
     await backend.close();
   });
 
-  it('names an instance by its id when no name of it is recorded, for a day at most', async () => {
+  it('names an instance by its id if its name is not recorded; a name is recorded for a day', async () => {
     const { backend, take } = await startInstance({ url: redis.server.url }, 'a');
     await take('k');
     const [record = ''] = await redis.admin.keys('*instance*');
@@ -110,7 +110,7 @@ describe('the list of all locks on one server', () => {
     await backend.close();
   });
 
-  it('leaves out what is no lock, and names it in a warning', async () => {
+  it('skips what is not a lock, and logs a warning that names it', async () => {
     const warnings: string[] = [];
     const logger = { ...silentLogger, warn: (message: string) => warnings.push(message) };
     const { backend } = await startBackend({ url: redis.server.url }, { logger });
@@ -126,7 +126,7 @@ describe('the list of all locks on one server', () => {
     expect(warnings).toHaveLength(1);
   });
 
-  it('finds a prefix literally, in this namespace alone', async () => {
+  it('matches a prefix literally, within its own namespace', async () => {
     const app = await startInstance({ url: redis.server.url }, 'a', 'app');
     const app2 = await startInstance({ url: redis.server.url }, 'b', 'app2');
     const hash = `~~${'0'.repeat(64)}`;
@@ -149,7 +149,7 @@ describe('the list of all locks on one server', () => {
     ];
     for (const key of keys) await app.take(key);
     await app2.take('a2');
-    // Records that are none of ours, or not of a lock.
+    // Records that are not ours, or not locks.
     await redis.admin.set('app:{16}:a', 'p');
     await redis.admin.set('app:{x}:a', 'p');
     await redis.admin.set('app:a', 'p');
@@ -178,7 +178,7 @@ describe('the list of all locks on one server', () => {
       const stats = await redis.admin.info('commandstats');
       return (name: string) => Number(new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
     };
-    // What nobody has asked for yet was not read.
+    // Nothing is read ahead of the consumer.
     expect((await commands())('evalsha')).toBe(1);
     const listed: WeakRef<object>[] = [];
     for (let next = await list.next(); !next.done; next = await list.next()) {
@@ -187,7 +187,7 @@ describe('the list of all locks on one server', () => {
       if (keys.size % 5_000 > 0) continue;
       await new Promise((resolve) => setImmediate(resolve));
       globalThis.gc?.();
-      // A page of SCAN may have some more than it was asked for.
+      // A page of SCAN may contain somewhat more than requested.
       expect(listed.filter((lock) => lock.deref() !== undefined).length).toBeLessThan(2_000);
     }
     expect(keys.size).toBe(19_999);
@@ -198,7 +198,7 @@ describe('the list of all locks on one server', () => {
     await backend.close();
   }, 60_000);
 
-  describe('when the server goes away in the middle', () => {
+  describe('when the server becomes unreachable halfway', () => {
     const processes = twoProcesses(redis);
     const begin = async ({ backend }: StartedBackend) => {
       for (let index = 0; index < 100; index += 1) {
@@ -211,22 +211,22 @@ describe('the list of all locks on one server', () => {
       };
     };
 
-    it('it ends with LockUnavailableError', async () => {
+    it('throws LockUnavailableError', async () => {
       const rest = await begin(processes.shaky);
       processes.proxy.refuse();
-      await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'it is noticed');
+      await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'the outage is noticed');
       await expect(rest()).rejects.toThrow(LockUnavailableError);
       await expect(listOf(processes.shaky.backend)).rejects.toThrow(
         /Could not list all locks .*: Redis did not respond/,
       );
     });
 
-    it('it does not go on with another connection, which may be one to another server', async () => {
+    it('does not continue on a new connection, which may lead to another server', async () => {
       const rest = await begin(processes.shaky);
       processes.proxy.refuse();
-      await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'it is noticed');
+      await until(() => processes.shaky.events.some(({ type }) => type === 'unavailable'), 'the outage is noticed');
       processes.proxy.admit();
-      await until(() => processes.shaky.events.some(({ type }) => type === 'recovered'), 'it is back');
+      await until(() => processes.shaky.events.some(({ type }) => type === 'recovered'), 'the connection is back');
       await expect(rest()).rejects.toThrow(LockUnavailableError);
       expect(await listOf(processes.shaky.backend)).toHaveLength(100);
     });
@@ -240,7 +240,7 @@ describe('the list of all locks in a Cluster', () => {
   }, 60_000);
   afterAll(() => cluster.stop());
 
-  it('is not answered in part when a slot moves to a master that was read already', async () => {
+  it('fails rather than miss a slot that moves to a master already read', async () => {
     const ann = await startInstance({ cluster: cluster.addresses, commandTimeout: '2s' }, 'c', 'moving');
     const layout = new KeyLayout('moving');
     const slotOf = (key: string) => hashSlotOf(String(layout.bucketIn(layout.lockOf(key))));
@@ -265,7 +265,7 @@ describe('the list of all locks in a Cluster', () => {
     await ann.backend.close();
   }, 60_000);
 
-  it('has those of every master, and is not answered in part', async () => {
+  it('contains the locks of every master, and fails rather than return a part', async () => {
     const options = { cluster: cluster.addresses, commandTimeout: '2s' };
     const ann = await startInstance(options, 'a');
     const bob = await startInstance(options, 'b');

@@ -1,17 +1,17 @@
 import { expect } from '@jest/globals';
 import { callScript, COUNTER, HERE, LOCK, THERE, type Operation, redisForTests, serverTime, until } from './seam.js';
 
-describe('the lock script, by itself', () => {
+describe('the lock script', () => {
   const redis = redisForTests();
 
   const run = (process: string, ...operations: Operation[]) => callScript(redis.admin, process, operations);
   const token = expect.stringMatching(/^\d{16}$/);
   const queued = expect.stringMatching(/^q\d{17,}(?: (?:\w+(?: \d+)?|\+\d+))?$/);
-  /** Refused because of this exclusive holder. */
+  /** Matches a refusal caused by this exclusive holder. */
   const refusedBy = (holder: string) => expect.stringMatching(new RegExp(`^b ${holder} \\d+$`));
   const now = () => serverTime(redis.admin);
 
-  it('one acquire alone answers the token, one release alone whether it was held', async () => {
+  it('a lone acquire returns the token, and a lone release whether the lock was held', async () => {
     expect(await run(HERE, ['A3000', 'one', 60_000])).toEqual(token);
     expect(await redis.admin.get(LOCK)).toMatch(/^p\d{16}one$/);
     expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(50_000);
@@ -20,7 +20,7 @@ describe('the lock script, by itself', () => {
     expect(await redis.admin.exists(LOCK)).toBe(0);
   });
 
-  it('an acquire that is repeated answers what is left, and renews nothing', async () => {
+  it('a repeated acquire returns the remaining lease, and renews nothing', async () => {
     const first = await run(HERE, ['A3000', 'one', 60_000]);
     await redis.admin.pexpire(LOCK, 20_000);
     const again = (await run(HERE, ['A3000', 'one', 60_000])) as string[];
@@ -28,7 +28,7 @@ describe('the lock script, by itself', () => {
     expect(Number(again[0]?.slice(17))).toBeLessThanOrEqual(20_000);
   });
 
-  it('operations of one call run in their order, and grants to the caller stand at the end of the reply', async () => {
+  it("operations of one call run in order, and grants to the caller's process come at the end of the reply", async () => {
     expect(await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000], ['T', 'three', 60_000])).toEqual([
       token,
       queued,
@@ -39,14 +39,14 @@ describe('the lock script, by itself', () => {
       queued,
       expect.stringMatching(/^\d{34}3000:two lock:\{1\}:k$/),
     ]);
-    // A provisional lease: it ends after 3 s, and the record of it stays 10 s more.
+    // A provisional lease ends after 3 s. Its record stays for 10 s more.
     const provisional = String(await redis.admin.get(LOCK));
     expect(provisional).toMatch(/^c\d{29}aaaaaaaaaaaatwo$/);
     // The server may round one of the two times.
     expect((await redis.admin.pexpiretime(LOCK)) - Number(provisional.slice(17, 30)) - 10_000).toBeCloseTo(0, -1);
   });
 
-  it('a confirmation makes a provisional lease a whole lease; a renewal of somebody else is lost', async () => {
+  it('a confirmation turns a provisional lease into a whole lease, and is refused to anyone but its holder', async () => {
     await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000]);
     await run(HERE, ['R', 'one', 0]);
     expect(await run(HERE, ['C', 'one', 9_000])).toEqual([0]);
@@ -55,46 +55,46 @@ describe('the lock script, by itself', () => {
     expect(await redis.admin.pttl(LOCK)).toBeLessThanOrEqual(9_000);
   });
 
-  it('a process that nobody hears is removed until it asks again; without another waiter the lock is free', async () => {
+  it('a process that does not listen is removed until it polls; without another waiter, the lock is free', async () => {
     await run(HERE, ['A3000', 'one', 60_000]);
     await run(THERE, ['A3000', 'two', 60_000]);
     expect(await run(HERE, ['R', 'one', 0])).toEqual([1]);
     expect(await redis.admin.exists(LOCK, `${LOCK}}q`)).toBe(0);
-    // A caller that does not wait may have it meanwhile, since no live waiter is queued.
+    // A caller that does not wait may get the lock meanwhile, since no live waiter is queued.
     expect(await run(HERE, ['T', 'three', 60_000])).toEqual(token);
     await run(HERE, ['R', 'three', 0]);
-    // Asking again it is alive.
+    // A process that polls is live.
     expect(await run(THERE, ['A3000:1000000', 'two', 60_000])).toEqual(token);
   });
 
   const order = () => redis.admin.zrange(`${LOCK}}q`, '0', '-1');
   const [two, three] = [`x${HERE}3000:two`, `x${THERE}3000:three`];
 
-  it('an entry stands at the time when its oldest caller came, and each ask writes that again', async () => {
+  it('an entry is ordered by when its oldest caller arrived, which each poll updates', async () => {
     await run(HERE, ['A3000', 'one', 60_000], ['A3000:5000000', 'two', 60_000]);
     const asked = await now();
     await run(THERE, ['A3000:2500000', 'three', 60_000]);
     expect(Number(await redis.admin.zscore(`${LOCK}}q`, three)) / 1_000).toBeGreaterThanOrEqual(asked - 2_500);
     expect(Number(await redis.admin.zscore(`${LOCK}}q`, three)) / 1_000).toBeLessThanOrEqual((await now()) - 2_500);
     expect(await order()).toEqual([two, three]);
-    // The oldest caller of the first has left.
+    // The oldest caller of the first process has left.
     await run(HERE, ['A3000:1000000', 'two', 60_000]);
     expect(await order()).toEqual([three, two]);
     await redis.admin.del(`${LOCK}}q`);
-    // A minute older, since the machine may be slow between the two asks.
+    // A minute older, since the machine may be slow between the two requests.
     await run(HERE, ['A3000:1100000', 'two', 60_000]);
     await run(THERE, ['A3000:61100000', 'three', 60_000]);
     expect(await order()).toEqual([three, two]);
   });
 
-  it('of two asks for one caller the earlier place is kept, so that one which was late on its way does not lose it', async () => {
+  it('of two requests for one caller, the earlier place counts, so a delayed request does not lose it', async () => {
     await run(THERE, ['A3000', 'one', 60_000]);
     await run(HERE, ['A3000:2000000', 'two', 60_000]);
     await run(THERE, ['A3000:1990000', 'three', 60_000]);
-    // Read 50 ms before it arrived.
+    // Its age was read 50 ms before it arrived.
     await run(HERE, ['A3000:=1950000', 'two', 60_000]);
     expect(await order()).toEqual([two, three]);
-    // A minute older, since the machine may be slow between the asks.
+    // A minute older, since the machine may be slow between the requests.
     await run(THERE, ['A3000:=62100000', 'three', 60_000]);
     expect(await order()).toEqual([three, two]);
     await redis.admin.del(`${LOCK}}q`);
@@ -102,7 +102,7 @@ describe('the lock script, by itself', () => {
     expect(await order()).toEqual([two]);
   });
 
-  it('a process that asks before it releases keeps the place of its caller; the other way round it loses it', async () => {
+  it("a process that requests before it releases keeps its caller's place, and loses it the other way round", async () => {
     const waits = async (process: string, name: string, age: number) => {
       await run(process, [`N3000:${age}::1`, name, 60_000]);
     };
@@ -134,7 +134,7 @@ describe('the lock script, by itself', () => {
     }
   });
 
-  it('a mode letter that it does not know blocks the queue while its process lives, whatever comes behind it', async () => {
+  it('an unknown mode letter blocks the queue while its process lives, whatever is queued behind it', async () => {
     await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000]);
     await redis.admin.zadd(`${LOCK}}q`, 1, `z${HERE}3000:later`);
     expect(await run(HERE, ['R', 'one', 0])).toEqual([1]);
@@ -144,7 +144,7 @@ describe('the lock script, by itself', () => {
       queued,
       queued,
     ]);
-    // It leaves: those behind it are served by the next look.
+    // Once it leaves, the next inspection serves those behind it.
     await redis.admin.zrem(`${LOCK}}q`, `z${HERE}3000:later`);
     expect(await run(HERE, ['I', '', 0])).toEqual([
       expect.stringMatching(/^held exclusive 1 2 /),
@@ -152,22 +152,22 @@ describe('the lock script, by itself', () => {
     ]);
   });
 
-  it('a mode letter that it does not know is removed with its process', async () => {
+  it('an unknown mode letter is removed with its process', async () => {
     await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000]);
     await redis.admin.zadd(`${LOCK}}q`, 1, `z${THERE}3000:later`);
     expect(await run(HERE, ['R', 'one', 0])).toEqual([1, expect.stringMatching(/^\d{34}3000:two lock/)]);
     expect(await redis.admin.exists(`${LOCK}}q`)).toBe(0);
   });
 
-  it('a block of tokens is as long as the callers asked for, and the last one is stored; out of the queue one, while the counter is ahead of the clock', async () => {
+  it('a block has as many tokens as callers requested, and its last token is stored; a handoff grants one token while the counter is ahead of the clock', async () => {
     const tokenOf = (reply: unknown) => BigInt(String(reply).slice(0, 16));
     await redis.admin.set(COUNTER, '8000000000000000');
     const [last] = (await run(HERE, ['N3000:0::5', 'one', 60_000])) as string[];
-    // Its first one is larger than all before.
+    // The block's first token is larger than all before.
     expect(tokenOf(last) - 4n).toBeGreaterThan(8_000_000_000_000_000n);
     expect(await redis.admin.get(LOCK)).toBe(`p${last}one`);
     expect(BigInt(String(await redis.admin.get(COUNTER)))).toBeGreaterThanOrEqual(tokenOf(last));
-    // A hold that is found again names the last one, however many callers it is for now.
+    // A lock that is found again returns the last token, however many callers are requested now.
     expect(await run(HERE, ['N3000:0::64', 'one', 60_000])).toEqual([expect.stringMatching(new RegExp(`^h${last}`))]);
     const before = BigInt(String(await redis.admin.get(COUNTER)));
     const notice = ((await run(HERE, ['N3000:0::2', 'two', 60_000], ['R', 'one', 0])) as string[])[2];
@@ -176,18 +176,18 @@ describe('the lock script, by itself', () => {
     expect(tokenOf(notice)).toBeGreaterThan(before);
     expect((await redis.admin.get(LOCK))?.slice(1, 17)).toBe(String(notice).slice(0, 16));
     expect(BigInt(String(await redis.admin.get(COUNTER)))).toBeGreaterThanOrEqual(tokenOf(notice));
-    // Another process always gets a larger one.
+    // Another process always gets a larger token.
     await run(HERE, ['R', 'two', 0]);
     expect(tokenOf(await run(THERE, ['A3000', 'three', 60_000]))).toBeGreaterThan(tokenOf(notice));
   });
 
   it.each([
-    ['an exclusive one', 'A3000:0', 64],
-    ['one of several callers', 'N3000:0::2', 64],
-    ['one with a minHold', 'B3000m:0:600000', 1],
-    ['a shared one', 'a3000:0', 1],
-    ['a limited one', 'l3000 1 2:0', 1],
-  ])('out of the queue, %s gets as many tokens as its process may serve callers', async (_, code, tokens) => {
+    ['an exclusive request', 'A3000:0', 64],
+    ['a request for several callers', 'N3000:0::2', 64],
+    ['a request with minHold', 'B3000m:0:600000', 1],
+    ['a shared request', 'a3000:0', 1],
+    ['a limited request', 'l3000 1 2:0', 1],
+  ])('a handoff to %s grants as many tokens as its process may serve callers', async (_, code, tokens) => {
     await run(HERE, ['A3000', 'one', 60_000], [code, 'two', 60_000]);
     const held = BigInt((await redis.admin.get(LOCK))!.slice(1, 17));
     const [, notice] = (await run(HERE, ['R', 'one', 0])) as string[];
@@ -218,7 +218,7 @@ describe('the lock script, by itself', () => {
     expect(await redis.admin.keys(`${LOCK}*`)).toEqual([]);
   });
 
-  it('limited holders share one token, take no more than the smallest limit, and the last one frees the lock', async () => {
+  it('limited holders share one token, use no more than the smallest limit, and the last one frees the lock', async () => {
     const [first, second] = (await run(HERE, ['l3000 1 2', 'one', 60_000], ['m3000 1 3', 'two', 60_000])) as string[];
     expect(first).toEqual(token);
     expect(second).toBe(first);
@@ -238,7 +238,7 @@ describe('the lock script, by itself', () => {
     expect(await redis.admin.keys(`${LOCK}*`)).toEqual([]);
   });
 
-  it('limited waiters that fit are granted together, by the smallest limit among theirs', async () => {
+  it('limited waiters that fit are granted together, up to the smallest limit', async () => {
     await run(HERE, ['A3000', 'one', 60_000], ['l3000 1 3:3000', 'two', 60_000], ['l3000 1 2:2000', 'three', 60_000]);
     await run(HERE, ['l3000 1 3', 'four', 60_000]);
     expect(await run(HERE, ['R', 'one', 0])).toEqual([
@@ -246,14 +246,14 @@ describe('the lock script, by itself', () => {
       expect.stringMatching(/^\d{34}3000:two lock:\{1\}:k$/),
       expect.stringMatching(/^\d{34}3000:three lock:\{1\}:k$/),
     ]);
-    // It has three, but one that holds has two.
+    // It has a limit of three, but a current holder has a limit of two.
     expect(await run(HERE, ['e 1 3', 'two', 0])).toEqual([1, expect.stringMatching(/^\d{34}3000:four lock:\{1\}:k$/)]);
     expect(await redis.admin.zcard(`${LOCK}}q`)).toBe(0);
   });
 
-  it('a call that finds an expired holder grants to the waiter, whatever it came for', async () => {
+  it('a call that finds an expired holder grants the lock to the waiter, whatever the call is', async () => {
     for (const [index, code] of (['C 1 2', 'l3000 1 2'] as const).entries()) {
-      // In one call, so that the short lease has not ended when the waiter asks.
+      // In one call, so the short lease has not ended before the waiter is queued.
       const ask = (name: string, lease: number): Operation => ['l3000 1 2', `${name}${index}`, lease];
       await run(HERE, ask('short', 30), ask('long', 60_000), ask('waiter', 60_000));
       const ends = await redis.admin.zscore(`${LOCK}}r`, `hshort${index} 1 2`);
@@ -266,14 +266,14 @@ describe('the lock script, by itself', () => {
     }
   });
 
-  it('does not trip over holders whose lock was evicted', async () => {
+  it('holders of an evicted lock are ignored', async () => {
     await run(HERE, ['a3000', 'reader', 60_000]);
     await redis.admin.del(LOCK);
     expect(await run(HERE, ['l3000 1 3', 'one', 60_000])).toEqual(token);
     expect(await run(HERE, ['C', 'reader', 60_000], ['m3000 1 3', 'two', 60_000])).toEqual([0, token]);
   });
 
-  it('a release grants to hundreds of limited waiters in one call, each read once', async () => {
+  it('a release grants the lock to hundreds of limited waiters in one call, reading each waiter once', async () => {
     await run(HERE, ['A3000', 'one', 60_000]);
     const waiters = Array.from({ length: 300 }, (_, index): Operation => ['l3000 1 300', `w${index}`, 60_000]);
     await run(HERE, ...waiters);
@@ -282,7 +282,7 @@ describe('the lock script, by itself', () => {
     expect(await redis.admin.info('commandstats')).toMatch(/cmdstat_zrange:calls=[1-4],/);
   });
 
-  it('whoever asks after a pause is alive again for the whole time', async () => {
+  it('a process that polls after a pause counts as live for the full time', async () => {
     await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000]);
     await redis.admin.zadd(`${COUNTER}seen`, '1', HERE);
     await redis.admin.pexpire(`${COUNTER}seen`, 100);
@@ -293,7 +293,7 @@ describe('the lock script, by itself', () => {
     expect(Number(await redis.admin.zscore(`${COUNTER}seen`, HERE))).toBeGreaterThan(Date.now() - 5_000);
   });
 
-  it('every record of waiting expires by itself', async () => {
+  it('every record of waiting expires', async () => {
     await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000], ['a3000', 'three', 60_000]);
     await run(HERE, ['R', 'one', 0]);
     for (const key of await redis.admin.keys('*')) {

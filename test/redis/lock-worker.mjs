@@ -1,4 +1,5 @@
-// A process of its own with one backend. When it is asked to acquire, it reports the grant and keeps the lock, renewing it like the watchdog.
+// A separate process with one backend. On a message, it acquires the lock, reports the grant, and keeps renewing the
+// lock like the watchdog.
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 

@@ -15,11 +15,11 @@ describe('an outage of Redis', () => {
   const redis = redisForTests();
   const processes = twoProcesses(redis);
 
-  it('says of an ask that was never sent that nothing of it is left, and of one without an answer that it may be', async () => {
+  it('reports an unsent request as leaving nothing behind, and an unanswered one as possibly granted', async () => {
     const { shaky, proxy } = processes;
     proxy.holdReplies();
     const unanswered = shaky.backend.acquire(request('k')).catch((error: unknown) => error);
-    await until(async () => (await redis.admin.keys('*:k')).length === 1, 'the server has executed it');
+    await until(async () => (await redis.admin.keys('*:k')).length === 1, 'the server has executed the request');
     proxy.refuse();
     const lost = await unanswered;
     expect(lost).toBeInstanceOf(LockUnavailableError);
@@ -31,30 +31,30 @@ describe('an outage of Redis', () => {
     proxy.admit();
   });
 
-  it('says of an ask that was answered by nobody and then was not sent again that something may be left', async () => {
+  it('reports a request that got no reply and then could not be resent as possibly granted', async () => {
     const { shaky, proxy } = processes;
     proxy.holdReplies();
     const attempt = request('k');
     const unanswered = shaky.backend.acquire(attempt).catch((error: unknown) => error);
-    await until(async () => (await redis.admin.keys('*:k')).length === 1, 'the server has executed it');
+    await until(async () => (await redis.admin.keys('*:k')).length === 1, 'the server has executed the request');
     proxy.refuse();
     await unanswered;
     await expect(shaky.backend.acquire(attempt)).rejects.toThrow(LockUnavailableError);
     expect(await shaky.backend.release(attempt, RELEASE)).toBe('unknown');
     proxy.passReplies();
     proxy.admit();
-    // The core repeats it until it is answered.
+    // The core repeats the release until it is answered.
     expect(await untilAnswered(() => shaky.backend.release(attempt, RELEASE))).toBe('released');
     expect(await redis.admin.keys('*:k')).toEqual([]);
   });
 
-  it('leaves nothing to do for attempts that were never sent', async () => {
+  it('leaves no work behind for attempts that were never sent', async () => {
     const clock = new FakeClock();
     const provider = new RedisLockProvider({ url: 'redis://127.0.0.1:1' });
     const locks = new LockManager({ providers: { redis: provider }, clock, failFast: false });
     await locks.start();
     const timers = clock.pendingTimers;
-    // Those that wait ask again and again, and none of it is sent.
+    // Waiting attempts poll repeatedly, and none of their requests is sent.
     const wait = (index: number) => (index % 2 === 0 ? 0 : 2_000);
     const attempts = Promise.allSettled(
       Array.from({ length: 1_000 }, (_, index) => locks.acquire(`k${index}`, { wait: wait(index) })),
@@ -67,7 +67,7 @@ describe('an outage of Redis', () => {
     await stopped;
   });
 
-  it('costs one timer for all attempts without an answer, which are released when Redis is back', async () => {
+  it('costs a single timer for all unanswered attempts, which are released when Redis is back', async () => {
     const clock = new FakeClock();
     const { proxy } = processes;
     const provider = new RedisLockProvider({ url: `redis://127.0.0.1:${proxy.port}`, commandTimeout: '1h' });
@@ -78,14 +78,14 @@ describe('an outage of Redis', () => {
     const attempts = Promise.allSettled(
       Array.from({ length: 200 }, (_, index) => locks.tryAcquire(`many:${index}`, { lease: 600_000 })),
     );
-    await until(async () => (await redis.admin.keys('*many:*')).length === 200, 'the server has executed all');
+    await until(async () => (await redis.admin.keys('*many:*')).length === 200, 'the server has executed all requests');
     proxy.refuse();
     for (let step = 0; step < 30; step += 1) {
       await clock.advance(100);
       await locks.admin.inspect('nothing').catch(() => undefined);
     }
     await attempts;
-    // That of the pending releases, and those of connections that are tried again.
+    // The timer of the pending releases, and those of reconnects.
     expect(clock.pendingTimers - timers).toBeLessThan(10);
     proxy.passReplies();
     proxy.admit();
@@ -98,16 +98,16 @@ describe('an outage of Redis', () => {
     await stopped;
   });
 
-  it('leaves nothing locked that was asked for before it and executed at its end, however long it lasted', async () => {
+  it('leaves nothing locked by a request that is sent before it and executed after it, however long it lasts', async () => {
     const clock = new FakeClock();
     const locks = new LockManager({ providers: { redis: new RedisLockProvider({ url: redis.server.url }) }, clock });
     await locks.start();
-    // The server knows the script from here on.
+    // Makes the server load the script.
     await (await locks.acquire('warm')).release();
     const [LEASE, WAIT] = [60_000, 200_000];
     redis.server.signal('SIGSTOP');
     const asked = locks.acquire('k', { lease: LEASE, wait: WAIT }).catch((error: unknown) => error);
-    // The connection on which it was sent is given up, and nothing can be sent when its caller leaves.
+    // The request's connection is given up, and nothing can be sent when its caller leaves.
     for (let time = 0; time < WAIT + 2 * LEASE; time += 1_000) {
       await clock.advance(1_000);
       await new Promise((resolve) => setImmediate(resolve));
@@ -117,17 +117,17 @@ describe('an outage of Redis', () => {
     await until(async () => {
       await clock.advance(100);
       return (await locks.admin.inspect('nothing').catch(() => undefined)) === null;
-    }, 'it is connected again');
+    }, 'the connection is back');
     await until(async () => {
       await clock.advance(100);
       return (await redis.admin.keys('*:k')).length === 0;
-    }, 'what the server has executed late is released');
+    }, 'the lock granted late is released');
     const stopped = locks.stop();
     for (let step = 0; step < 30; step += 1) await clock.advance(100);
     await stopped;
   });
 
-  it('is reported once, however many ask, renew and leave while Redis is frozen and when it goes on', async () => {
+  it('is reported once, however many callers lock, renew and leave while Redis is frozen and after it resumes', async () => {
     const provider = new RedisLockProvider({ url: redis.server.url, commandTimeout: 500 });
     const locks = new LockManager({ providers: { redis: provider } });
     await locks.start();
@@ -157,7 +157,7 @@ describe('an outage of Redis', () => {
   }, 60_000);
 });
 
-/** What an application says of its provider's backend. */
+/** Collects the warnings that an application logs about its provider's backend. */
 class Reports implements LoggerService {
   readonly lines: string[] = [];
   log = () => undefined;
@@ -185,9 +185,9 @@ class Readiness {
   }
 }
 
-describe('an application whose Redis is down at its boot, comes, goes and returns', () => {
+describe('an application whose Redis is down at boot, starts, crashes, and returns', () => {
   let server: RedisServer;
-  // It refuses connections while the server is to be down, so the test decides how long that is.
+  // It refuses connections while the server is supposed to be down, so the test decides how long that lasts.
   let address: TcpProxy;
   beforeAll(async () => {
     server = await startRedisServer();
@@ -198,7 +198,7 @@ describe('an application whose Redis is down at its boot, comes, goes and return
     await server.stop();
   });
 
-  it('says so, and locks again without a restart', async () => {
+  it('logs each outage, and locks again without a restart', async () => {
     const url = `redis://127.0.0.1:${address.port}`;
     const crash = async () => {
       address.refuse();
@@ -256,21 +256,21 @@ describe("release: 'sent' on Redis", () => {
     await proxy.close();
   });
 
-  it('a call ends without the answer', async () => {
+  it('a call returns without waiting for the reply', async () => {
     await locks.withLock('k', () => proxy.holdReplies(), SENT);
     expect(events).toEqual([]);
     proxy.passReplies();
-    await until(() => events.includes('released'), 'the answer');
+    await until(() => events.includes('released'), 'the reply arrives');
   });
 
-  it('the next acquire of the same process is never busy because of it', async () => {
+  it('the next acquire in the same process is never busy because of the release', async () => {
     for (let round = 0; round < 300; round += 1) {
       await locks.withLock('k', () => undefined, { ...SENT, wait: 0 });
       if (round % 3 === 0) await locks.withLock(['k', 'l'], () => undefined, { ...SENT, wait: 0 });
     }
   });
 
-  it('nor when the connection is lost right after', async () => {
+  it('the next acquire in the same process is not busy if the connection is lost right after the release', async () => {
     for (let round = 0; round < 10; round += 1) {
       await locks.withLock(
         'k',
@@ -281,7 +281,7 @@ describe("release: 'sent' on Redis", () => {
       );
       proxy.cut();
       proxy.thaw();
-      // It asks again when the connection is back, behind the release, which was lost.
+      // The acquire is resent when the connection is back, after the release, which was lost.
       const lock = await locks.acquire('k', { wait: '30s' });
       await lock.release();
     }
@@ -289,7 +289,7 @@ describe("release: 'sent' on Redis", () => {
     expect(events).not.toContain('lost');
   });
 
-  it('a stop waits for it', async () => {
+  it('stop() waits for the reply', async () => {
     await locks.withLock('k', () => undefined, SENT);
     await locks.stop();
     expect(events).toEqual(['released']);

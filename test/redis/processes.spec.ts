@@ -85,7 +85,7 @@ describe('real processes that die or freeze', () => {
     return worker;
   }
 
-  it('a holder is killed: the next waiter has the key in the first second after the lease', async () => {
+  it("after the holder is killed, the next waiter gets the key within a second of the lease's end", async () => {
     const holder = await startWorker();
     const { backend, time } = await startWithFakeClock({ url: server.url });
     holder.acquire('k1', { lease: 5_000 });
@@ -101,10 +101,10 @@ describe('real processes that die or freeze', () => {
     await backend.close();
   }, 120_000);
 
-  it('the waiter at the head is killed: the next one is served by the release', async () => {
+  it('after the first waiter is killed, the release serves the next one', async () => {
     const channels = async () => (await admin.pubsub('CHANNELS')).length;
     const holder = granted(await here.backend.acquire(request('k2', { lease: 600_000 })));
-    // Its time stands still: it gets the lock from the message of the release, or not at all.
+    // The clock stands still, so only the release's message can grant it the lock.
     const { backend, time } = await startWithFakeClock({ url: server.url });
     const before = await channels();
     const head = await startWorker();
@@ -113,8 +113,8 @@ describe('real processes that die or freeze', () => {
     const next = backend.acquire(request('k2'));
     await waitersAre(here.backend, 'k2', 2);
     head.process.kill('SIGKILL');
-    await until(async () => (await channels()) === before, 'the server knows that it is dead');
-    // It asks once more and is answered, so that the server counts it as alive for the next 3 s.
+    await until(async () => (await channels()) === before, 'the server knows that the waiter is dead');
+    // Polls once more and waits for the answer, so the server counts it as live for the next 3 s.
     await time.advance(1_000);
     await backend.inspect('k2');
     await here.backend.release(holder, RELEASE);
@@ -122,7 +122,7 @@ describe('real processes that die or freeze', () => {
     await backend.close();
   }, 120_000);
 
-  it('the waiter at the head is frozen: the next one waits seconds, not a lease, and the frozen one is served later', async () => {
+  it('while the first waiter is frozen, the next one waits seconds, not a lease, and the frozen one is served later', async () => {
     const holder = granted(await here.backend.acquire(request('k3', { lease: 600_000 })));
     const head = await startWorker();
     // A lease outlasts the timeout of this test.
@@ -135,13 +135,13 @@ describe('real processes that die or freeze', () => {
     const grant = granted(await next);
     head.process.kill('SIGCONT');
     await here.backend.release(grant, RELEASE);
-    // Its first grant is stale: it is not used, and its token never seen.
+    // Its first grant is stale, so it was discarded and its token never reported.
     const { token } = await head.report('granted');
     expect(BigInt(token ?? 0)).toBeGreaterThan(grant.fencingToken ?? 0n);
     expect((await head.report('released')).outcome).toBe('released');
   }, 120_000);
 
-  it('two processes and this one take turns, in the order in which they came', async () => {
+  it('three processes get the lock in the order in which they queued', async () => {
     const holder = granted(await here.backend.acquire(request('k4')));
     const [one, two] = [await startWorker(), await startWorker()];
     one.acquire('k4', { lease: 30_000, holdFor: 1 });
@@ -162,7 +162,7 @@ describe('real processes that die or freeze', () => {
 
 const NONE = { waits: 0, waited: 0 };
 
-describe('the profile of contention, over several processes', () => {
+describe('the contention profile across processes', () => {
   let shop: LockManager;
   const others: ChildProcess[] = [];
 
@@ -187,7 +187,7 @@ describe('the profile of contention, over several processes', () => {
     return done;
   };
 
-  it('names the instance of the other process, which held for the whole wait', async () => {
+  it('names the instance that held the lock for the whole wait', async () => {
     const billing = await start('billing');
     await tell(billing, 'acquire');
     await expect(shop.acquire('order:1', { wait: 200 })).rejects.toThrow('instance "billing" ');
@@ -208,14 +208,14 @@ describe('the profile of contention, over several processes', () => {
     expect(row?.instances).toEqual([{ instance: 'billing', ...row?.holder }]);
   });
 
-  it('tells a queue from one holder: the lock went to a third process meanwhile', async () => {
+  it('distinguishes a queue from a single holder: the lock went to a third process meanwhile', async () => {
     const [billing, third] = [await start('billing'), await start('third')];
     await tell(billing, 'acquire');
     const next = tell(third, 'acquire');
     await waitersAre(shop.admin, 'order:1', 1);
     const refused = expect(shop.acquire('order:1', { wait: '4s' })).rejects.toThrow('it changed hands');
     await waitersAre(shop.admin, 'order:1', 2);
-    // A holder that comes sooner after the caller may have come before it: its time is the server's.
+    // Without a gap, the holder might count as older than the caller: its time is the server's.
     await sleep(100);
     await tell(billing, 'release');
     await next;
@@ -237,7 +237,7 @@ interface State {
 const ITEMS = ['1', '2', '3', '4'];
 const ORDERS_EACH = 5;
 
-/** Whether nobody listens there any more. */
+/** Checks that no process listens at the URL any more. */
 function isClosed(url: string): Promise<boolean> {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);
@@ -262,7 +262,7 @@ describe('SIGTERM under load', () => {
   }
 
   it.each([['memory'], ['redis']])(
-    '%s: orders that were accepted are served, work without end is taken away, nothing is left locked, and the process ends',
+    '%s: accepted orders are served, endless work is aborted, nothing stays locked, and the process exits',
     async (backend) => {
       const shop = await startShop(backend === 'redis' ? server.url : undefined);
       try {
@@ -300,7 +300,7 @@ describe('SIGTERM under load', () => {
   );
 });
 
-describe('fake timers of a process leave the clock of the core alone', () => {
+describe('fake timers of an application leave the clock of the core alone', () => {
   it.each([
     ['sinon', 'import', 'memory'],
     ['sinon', 'boot', 'memory'],
@@ -312,7 +312,7 @@ describe('fake timers of a process leave the clock of the core alone', () => {
     ['node', 'held', 'memory'],
     ['node', 'boot', 'redis'],
     ['node', 'held', 'redis'],
-  ])('those of %s, installed at "%s", with locks in %s', async (engine, moment, backend) => {
+  ])('%s timers, installed at "%s", with locks in %s', async (engine, moment, backend) => {
     const args = [
       programOf('fake-timers-program'),
       library.folder,

@@ -29,180 +29,175 @@ import type { DirectBackend } from '../direct-backend.js';
 
 const shared = { mode: 'shared' } as const;
 
-describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
-  'a connection that falls silent, is lost or is only slow, by %s',
-  (library) => {
-    const redis = redisForTests();
-    const processes = twoProcesses(redis, library);
+describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])('a silent, lost or slow connection, with %s', (library) => {
+  const redis = redisForTests();
+  const processes = twoProcesses(redis, library);
 
-    const up = async ({ backend }: StartedBackend) => {
-      await until(
-        async () => (await backend.inspect('nothing').catch(() => 'down')) === null,
-        'the connection is back',
+  const up = async ({ backend }: StartedBackend) => {
+    await until(async () => (await backend.inspect('nothing').catch(() => 'down')) === null, 'the connection is back');
+  };
+  /** Returns how many times the script was called since RESETSTAT, including failed calls. */
+  const calls = async () =>
+    Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.admin.info('commandstats'))?.[1] ?? 0);
+
+  it('fails at startup if an address accepts connections and never responds', async () => {
+    const sockets: Socket[] = [];
+    const mute = createServer((socket) => sockets.push(socket)).listen(0, '127.0.0.1');
+    await once(mute, 'listening');
+    const url = `redis://127.0.0.1:${(mute.address() as AddressInfo).port}`;
+    const backend = backendOf({ ...library.server(url), commandTimeout: 200 });
+    try {
+      let outcome: unknown;
+      backend.connect().then(
+        () => (outcome = 'started'),
+        (error: unknown) => (outcome = error),
       );
-    };
-    /** How often the script was called since RESETSTAT, also in vain. */
-    const calls = async () =>
-      Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.admin.info('commandstats'))?.[1] ?? 0);
-
-    it('reports at its start that an address accepts connections and never answers', async () => {
-      const sockets: Socket[] = [];
-      const mute = createServer((socket) => sockets.push(socket)).listen(0, '127.0.0.1');
-      await once(mute, 'listening');
-      const url = `redis://127.0.0.1:${(mute.address() as AddressInfo).port}`;
-      const backend = backendOf({ ...library.server(url), commandTimeout: 200 });
-      try {
-        let outcome: unknown;
-        backend.connect().then(
-          () => (outcome = 'started'),
-          (error: unknown) => (outcome = error),
-        );
-        await until(() => outcome !== undefined, 'connect() has ended');
-        expect(outcome).toBeInstanceOf(LockUnavailableError);
-      } finally {
-        await backend.close();
-        mute.close();
-        for (const socket of sockets) socket.destroy();
-      }
-    });
-
-    it('does not believe what a server answers on a connection that was given up', async () => {
-      const { backend, events } = await startBackend({ ...library.server(redis.server.url), commandTimeout: 300 });
-      await backend.inspect('nothing');
-      redis.server.signal('SIGSTOP');
-      const attempt = request('k', { wait: 0 });
-      const answer = backend.acquire(attempt).catch((error: unknown) => error);
-      await until(() => events.some(({ type }) => type === 'unavailable'), 'the connection is given up');
-      redis.server.signal('SIGCONT');
-      // The server executes what it had not read yet, and answers on the half-closed connection.
-      expect(await answer).toBeInstanceOf(LockUnavailableError);
-      await untilAnswered(() => backend.release(attempt, RELEASE));
+      await until(() => outcome !== undefined, 'connect() has settled');
+      expect(outcome).toBeInstanceOf(LockUnavailableError);
+    } finally {
       await backend.close();
-    });
+      mute.close();
+      for (const socket of sockets) socket.destroy();
+    }
+  });
 
-    it('connects anew when the reply to the handshake was lost', async () => {
-      const before = processes.proxy.connections;
-      processes.proxy.loseReplies();
-      processes.proxy.cut();
-      await until(() => processes.proxy.connections >= before + 4, 'both connections are given up and made once more');
-      processes.proxy.passReplies();
-      await up(processes.shaky);
-    });
+  it('discards what a server replies on a connection that was given up', async () => {
+    const { backend, events } = await startBackend({ ...library.server(redis.server.url), commandTimeout: 300 });
+    await backend.inspect('nothing');
+    redis.server.signal('SIGSTOP');
+    const attempt = request('k', { wait: 0 });
+    const answer = backend.acquire(attempt).catch((error: unknown) => error);
+    await until(() => events.some(({ type }) => type === 'unavailable'), 'the connection is given up');
+    redis.server.signal('SIGCONT');
+    // The server executes what it had not read yet, and replies on the half-closed connection.
+    expect(await answer).toBeInstanceOf(LockUnavailableError);
+    await untilAnswered(() => backend.release(attempt, RELEASE));
+    await backend.close();
+  });
 
-    it('leaves the queue also when the ask and the first release were not answered', async () => {
-      const reader = granted(await processes.steady.backend.acquire(request('k', shared)));
-      const writer = request('k');
-      processes.proxy.loseReplies();
-      const lost = processes.shaky.backend.acquire(writer);
-      await waitersAre(processes.steady.backend, 'k', 1);
-      processes.proxy.refuse();
-      await expect(lost).rejects.toThrow(LockUnavailableError);
-      expect(await processes.shaky.backend.release(writer, RELEASE)).toBe('unknown');
-      processes.proxy.passReplies();
-      processes.proxy.admit();
-      await up(processes.shaky);
-      expect(await processes.shaky.backend.release(writer, RELEASE)).toBe('lost');
-      await waitersAre(processes.steady.backend, 'k', 0);
-      const behind = granted(await processes.shaky.backend.acquire(request('k', { ...shared, wait: 0 })));
-      expect(behind.fencingToken).toBe(reader.fencingToken);
-    });
+  it('reconnects if the reply to the handshake was lost', async () => {
+    const before = processes.proxy.connections;
+    processes.proxy.loseReplies();
+    processes.proxy.cut();
+    await until(() => processes.proxy.connections >= before + 4, 'both connections are given up and reopened');
+    processes.proxy.passReplies();
+    await up(processes.shaky);
+  });
 
-    it('leaves no waiter behind when an id whose outcome was unknown is asked again without waiting', async () => {
-      granted(await processes.steady.backend.acquire(request('k')));
-      const ask = request('k');
-      processes.proxy.loseReplies();
-      const lost = processes.shaky.backend.acquire(ask);
-      await waitersAre(processes.steady.backend, 'k', 1);
-      processes.proxy.passReplies();
-      processes.proxy.cut();
-      await expect(lost).rejects.toThrow(LockUnavailableError);
-      await up(processes.shaky);
-      let answer: unknown;
-      Object.assign(ask, { wait: 0 });
-      void processes.shaky.backend.acquire(ask).then((outcome) => (answer = outcome));
-      await until(() => answer !== undefined, 'it is answered');
-      expect(answer).toBe('busy');
-      await waitersAre(processes.steady.backend, 'k', 0);
-    });
+  it('leaves the queue even if neither the request nor the first release was answered', async () => {
+    const reader = granted(await processes.steady.backend.acquire(request('k', shared)));
+    const writer = request('k');
+    processes.proxy.loseReplies();
+    const lost = processes.shaky.backend.acquire(writer);
+    await waitersAre(processes.steady.backend, 'k', 1);
+    processes.proxy.refuse();
+    await expect(lost).rejects.toThrow(LockUnavailableError);
+    expect(await processes.shaky.backend.release(writer, RELEASE)).toBe('unknown');
+    processes.proxy.passReplies();
+    processes.proxy.admit();
+    await up(processes.shaky);
+    expect(await processes.shaky.backend.release(writer, RELEASE)).toBe('lost');
+    await waitersAre(processes.steady.backend, 'k', 0);
+    const behind = granted(await processes.shaky.backend.acquire(request('k', { ...shared, wait: 0 })));
+    expect(behind.fencingToken).toBe(reader.fencingToken);
+  });
 
-    it('keeps a healthy connection when the event loop was blocked for longer than commandTimeout', async () => {
-      const { backend, events } = await startBackend({ ...library.server(redis.server.url), commandTimeout: 1_000 });
-      const grant = granted(await backend.acquire(request('k')));
-      // In a callback of I/O: after it come the timers, and only then what the sockets have received.
-      const outcome = await new Promise((resolve, reject) => {
-        readFile(fileURLToPath(import.meta.url), () => {
-          backend.release(grant, RELEASE).then(resolve, reject);
-          // After the release was sent, which is at the end of the tick.
-          nextTick(() => {
-            Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 4_000);
-          });
+  it('leaves no waiter behind when a request with an unknown outcome is retried without waiting', async () => {
+    granted(await processes.steady.backend.acquire(request('k')));
+    const ask = request('k');
+    processes.proxy.loseReplies();
+    const lost = processes.shaky.backend.acquire(ask);
+    await waitersAre(processes.steady.backend, 'k', 1);
+    processes.proxy.passReplies();
+    processes.proxy.cut();
+    await expect(lost).rejects.toThrow(LockUnavailableError);
+    await up(processes.shaky);
+    let answer: unknown;
+    Object.assign(ask, { wait: 0 });
+    void processes.shaky.backend.acquire(ask).then((outcome) => (answer = outcome));
+    await until(() => answer !== undefined, 'the retry is answered');
+    expect(answer).toBe('busy');
+    await waitersAre(processes.steady.backend, 'k', 0);
+  });
+
+  it('keeps a healthy connection after the event loop was blocked for longer than commandTimeout', async () => {
+    const { backend, events } = await startBackend({ ...library.server(redis.server.url), commandTimeout: 1_000 });
+    const grant = granted(await backend.acquire(request('k')));
+    // In an I/O callback: timers run next, and only then is what the sockets have received.
+    const outcome = await new Promise((resolve, reject) => {
+      readFile(fileURLToPath(import.meta.url), () => {
+        backend.release(grant, RELEASE).then(resolve, reject);
+        // After the release was sent at the end of the tick.
+        nextTick(() => {
+          Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 4_000);
         });
       });
-      expect(outcome).toBe('released');
-      expect(await backend.inspect('k')).toBeNull();
-      expect(events).toEqual([]);
-      await backend.close();
+    });
+    expect(outcome).toBe('released');
+    expect(await backend.inspect('k')).toBeNull();
+    expect(events).toEqual([]);
+    await backend.close();
+  });
+
+  describe('when the server has forgotten the script', () => {
+    let time: FakeClock;
+    let slow: StartedBackend;
+
+    // The clock stands still unless advanced: meanwhile, nothing is polled and no connection is given up.
+    beforeEach(async () => {
+      time = new FakeClock();
+      slow = await startBackend(library.server(`redis://127.0.0.1:${processes.proxy.port}`), { clock: time });
+      await slow.backend.inspect('nothing');
+    });
+    afterEach(async () => {
+      processes.proxy.passReplies();
+      await slow.backend.close();
     });
 
-    describe('when the server has forgotten the script', () => {
-      let time: FakeClock;
-      let slow: StartedBackend;
+    const flush = async () => {
+      await redis.admin.script('FLUSH');
+      await redis.admin.config('RESETSTAT');
+      processes.proxy.holdReplies();
+    };
 
-      // Its time stands still unless it is advanced: nothing is asked again meanwhile, and nothing given up.
-      beforeEach(async () => {
-        time = new FakeClock();
-        slow = await startBackend(library.server(`redis://127.0.0.1:${processes.proxy.port}`), { clock: time });
-        await slow.backend.inspect('nothing');
-      });
-      afterEach(async () => {
-        processes.proxy.passReplies();
-        await slow.backend.close();
-      });
-
-      const flush = async () => {
-        await redis.admin.script('FLUSH');
-        await redis.admin.config('RESETSTAT');
-        processes.proxy.holdReplies();
-      };
-
-      it('does not ask again for an attempt that was released meanwhile', async () => {
-        await flush();
-        const ask = request('k');
-        const answer = slow.backend.acquire(ask);
-        await until(async () => (await calls()) === 1, 'the ask was refused');
-        await redis.admin.script('LOAD', LOCK_SCRIPT.text);
-        const released = slow.backend.release(ask, RELEASE);
-        await until(async () => (await calls()) === 2, 'the release was executed');
-        processes.proxy.passReplies();
-        expect(await answer).toBe('busy');
-        expect(await released).toBe('lost');
-        // On the same connection, so after whatever was sent again.
-        expect(await slow.backend.inspect('k')).toBeNull();
-      });
-
-      it('does not ask again for a waiter that has left meanwhile', async () => {
-        granted(await processes.steady.backend.acquire(request('k')));
-        const ask = request('k');
-        const answer = slow.backend.acquire(ask);
-        await until(() => slow.events.some(({ type }) => type === 'waiting'), 'it waits');
-        await flush();
-        await time.advance(1_000);
-        await until(async () => (await calls()) === 1, 'it has asked again and was refused');
-        await redis.admin.script('LOAD', LOCK_SCRIPT.text);
-        const released = leave(slow.backend, ask);
-        expect(await answer).toBe('busy');
-        await until(async () => (await calls()) === 2, 'it has left');
-        processes.proxy.passReplies();
-        // Answered after the refusal, so that the next command goes after whatever that one made it send.
-        await slow.backend.inspect('k');
-        expect(await released).toBe('lost');
-        expect(await slow.backend.inspect('k')).toMatchObject({ holders: 1, waiters: 0 });
-      });
+    it('does not resend a request that was released meanwhile', async () => {
+      await flush();
+      const ask = request('k');
+      const answer = slow.backend.acquire(ask);
+      await until(async () => (await calls()) === 1, 'the request was refused');
+      await redis.admin.script('LOAD', LOCK_SCRIPT.text);
+      const released = slow.backend.release(ask, RELEASE);
+      await until(async () => (await calls()) === 2, 'the release was executed');
+      processes.proxy.passReplies();
+      expect(await answer).toBe('busy');
+      expect(await released).toBe('lost');
+      // On the same connection, so after anything that was resent.
+      expect(await slow.backend.inspect('k')).toBeNull();
     });
-  },
-);
 
-describe('messages and connections, one step after the other', () => {
+    it('does not resend the poll of a waiter that has left meanwhile', async () => {
+      granted(await processes.steady.backend.acquire(request('k')));
+      const ask = request('k');
+      const answer = slow.backend.acquire(ask);
+      await until(() => slow.events.some(({ type }) => type === 'waiting'), 'the waiter is queued');
+      await flush();
+      await time.advance(1_000);
+      await until(async () => (await calls()) === 1, 'the poll was refused');
+      await redis.admin.script('LOAD', LOCK_SCRIPT.text);
+      const released = leave(slow.backend, ask);
+      expect(await answer).toBe('busy');
+      await until(async () => (await calls()) === 2, 'the release was executed');
+      processes.proxy.passReplies();
+      // This is answered after the refusal, so the next command runs after anything that the refusal caused to be
+      // sent.
+      await slow.backend.inspect('k');
+      expect(await released).toBe('lost');
+      expect(await slow.backend.inspect('k')).toMatchObject({ holders: 1, waiters: 0 });
+    });
+  });
+});
+
+describe('messages and connections, step by step', () => {
   const redis = redisForTests();
   let listener: Redis;
   let time: FakeClock;
@@ -237,7 +232,7 @@ describe('messages and connections, one step after the other', () => {
     listener.disconnect();
   });
 
-  /** The ask is not answered, and leaves nothing behind, whatever the server executes late. */
+  /** Expects the request to fail and to leave nothing behind, whatever the server executes late. */
   const expectUnanswered = async (ask: TestRequest, answer: Promise<unknown>) => {
     await expect(answer).rejects.toThrow(LockUnavailableError);
     await drain();
@@ -258,11 +253,11 @@ describe('messages and connections, one step after the other', () => {
     ['text', () => 'hello'],
     ['nothing', () => ''],
     ['a number', () => '1'.repeat(40)],
-    ['a token alone', (holder: string) => `${'1'.repeat(16)}:${holder}`],
-    ['something else in place of the time', (holder: string) => `${'1'.repeat(16)}${'x'.repeat(16)}3000:${holder}`],
-    ['something else instead of the provisional lease', (holder: string) => `${'1'.repeat(32)}x:${holder}`],
-    ['something else in place of the token', (holder: string) => `${'x'.repeat(16)}${'1'.repeat(16)}3000:${holder}`],
-  ])('ignores a message on its channel that is no grant: %s', async (_, text) => {
+    ['only a token', (holder: string) => `${'1'.repeat(16)}:${holder}`],
+    ['garbage instead of the time', (holder: string) => `${'1'.repeat(16)}${'x'.repeat(16)}3000:${holder}`],
+    ['garbage instead of the provisional lease', (holder: string) => `${'1'.repeat(32)}x:${holder}`],
+    ['garbage instead of the token', (holder: string) => `${'x'.repeat(16)}${'1'.repeat(16)}3000:${holder}`],
+  ])('ignores a message on its channel that is not a grant: %s', async (_, text) => {
     const held = granted(await other.backend.acquire(request('k')));
     const ask = request('k');
     let answer: unknown;
@@ -282,12 +277,12 @@ describe('messages and connections, one step after the other', () => {
     expect(answer).toMatchObject({ holder: ask.id });
   });
 
-  it('leaves the queue with its release when a message granted it the lock while it asked again', async () => {
+  it('leaves the queue with its release if a message granted it the lock during a poll', async () => {
     const held = granted(await other.backend.acquire(request('k')));
     const waiter = backend.acquire(request('k'));
     await drain();
     const next = other.backend.acquire(request('k'));
-    await until(async () => (await queue()).length === 2, 'both wait');
+    await until(async () => (await queue()).length === 2, 'both processes wait');
     await other.backend.release(held, RELEASE);
     await wire.collect();
     await time.advance(1_000);
@@ -295,7 +290,7 @@ describe('messages and connections, one step after the other', () => {
     expect(wire.requests).toHaveLength(1);
     wire.hear();
     const grant = granted(await waiter);
-    // The ask is still under way when the lock is lost to the next one, and puts the attempt into the queue again.
+    // The poll is still in flight when the next process gets the lock, so it queues the request again.
     expect(await other.backend.forceRelease('k')).toBe(true);
     const last = granted(await next);
     const released = backend.release(grant, RELEASE);
@@ -317,7 +312,7 @@ describe('messages and connections, one step after the other', () => {
     wire.cut();
     await lost;
     await drain();
-    // The core asks again, and the message arrives before the reply.
+    // The core resends the request, and the message arrives before the reply.
     answer = undefined;
     void backend.acquire(ask).then((outcome) => (answer = outcome));
     wire.hear();
@@ -327,7 +322,7 @@ describe('messages and connections, one step after the other', () => {
     expect(answer).toMatchObject({ key: 'k' });
   });
 
-  it('tells a request that waits when its connection is lost, and not when it asks again', async () => {
+  it('fails a waiting request when its connection is lost, not at its next poll', async () => {
     granted(await other.backend.acquire(request('k')));
     let outcome: unknown;
     backend.acquire(request('k')).catch((error: unknown) => (outcome = error));
@@ -337,15 +332,15 @@ describe('messages and connections, one step after the other', () => {
     expect(outcome).toBeInstanceOf(LockUnavailableError);
   });
 
-  it('lets no followers in by a grant that it finds instead of the one that it was to confirm', async () => {
+  it('admits no followers under a grant that it finds instead of the grant it meant to confirm', async () => {
     const held = granted(await other.backend.acquire(request('k')));
     const waiter = backend.acquire(request('k', { callers: 5 }));
     await drain();
     const next = other.backend.acquire(request('k'));
-    await until(async () => (await queue()).length === 2, 'both wait');
+    await until(async () => (await queue()).length === 2, 'both processes wait');
     await other.backend.release(held, RELEASE);
     await wire.collect();
-    // The grant is lost to the next one before its message arrives, and an ask has queued the request again.
+    // The next process gets the lock before the grant's message arrives, and a poll has queued the request again.
     await time.advance(1_000);
     await settle();
     expect(await other.backend.forceRelease('k')).toBe(true);
@@ -355,16 +350,16 @@ describe('messages and connections, one step after the other', () => {
     await time.advance(4_000);
     wire.hear();
     await settle();
-    // The message came too late to be believed, so the grant is to be confirmed, behind the ask of the next second.
+    // The message came too late to be trusted, so the grant must be confirmed, after the next second's poll.
     expect(wire.requests.at(-1)?.args).toContain('C');
     while (wire.requests.length > 1) await wire.execute();
-    // Another handoff comes before the confirmation of the first.
+    // Another handoff precedes the confirmation of the first.
     expect(await other.backend.release(last, RELEASE)).toBe('released');
     await drain();
     expect(granted(await waiter)).toMatchObject({ key: 'k', followers: 0 });
   });
 
-  it('lets no followers in by a grant whose answer was lost, although more callers have come since', async () => {
+  it('admits no followers under a grant whose reply was lost, even if more callers have arrived since', async () => {
     const before = granted(await other.backend.acquire(request('k')));
     expect(await other.backend.release(before, RELEASE)).toBe('released');
     const ask = request('k');
@@ -383,9 +378,9 @@ describe('messages and connections, one step after the other', () => {
   });
 
   it.each([
-    ['alive, and keeps it', false, 0],
-    ['silent, and makes it anew', true, 1],
-  ])('finds that a message was lost, sees that its subscription is %s', async (_, isSilent, times) => {
+    ['keeps its subscription if it is alive', false, 0],
+    ['resubscribes if it is silent', true, 1],
+  ])('finds a grant whose message was lost, and %s', async (_, isSilent, times) => {
     const held = granted(await other.backend.acquire(request('k')));
     const waiter = backend.acquire(request('k'));
     await drain();
@@ -400,7 +395,7 @@ describe('messages and connections, one step after the other', () => {
     expect(wire.resubscriptions).toBe(times);
   });
 
-  it('sends no ask on a connection that the server has not named yet, and that so could not be ended there', async () => {
+  it('sends no request on a connection that has no id yet, which it could not kill', async () => {
     wire.cut();
     await settle();
     const ask = request('k');
@@ -411,12 +406,13 @@ describe('messages and connections, one step after the other', () => {
     await expectUnanswered(ask, answer);
   });
 
-  it('ends at the server both of two connections that were lost in a row', async () => {
+  it('kills both connections if two are lost in a row', async () => {
     const ask = request('k');
     const answer = backend.acquire(ask);
     answer.catch(() => undefined);
     await settle();
-    // Before the server has read the ask; and again before it has read the command that ends the first connection.
+    // The first is lost before the server has read the request, the second before it has read the command that kills
+    // the first.
     wire.cut();
     await settle();
     wire.cut();

@@ -17,12 +17,12 @@ async function namesIn({ records }: RedisBackend): Promise<string[]> {
 
 const valueOf = async (answer: Promise<StoredRecord>) => (await answer).value;
 
-describe.each([IOREDIS, NODE_REDIS])('records on one server, by %s', (library) => {
+describe.each([IOREDIS, NODE_REDIS])('records on one server, with %s', (library) => {
   const redis = redisForTests();
   const processes = twoProcesses(redis, library);
   const layout = new KeyLayout('lock');
 
-  it('a record is a string in the slot of its name, kept for 400 days after each write, and not after a read', async () => {
+  it('a record is a string in the slot of its name, kept for 400 days after each write but not after a read', async () => {
     const { backend } = processes.steady;
     const key = layout.recordOf('job');
     const left = () => redis.admin.pttl(key);
@@ -33,7 +33,7 @@ describe.each([IOREDIS, NODE_REDIS])('records on one server, by %s', (library) =
     await redis.admin.pexpire(key, DAY);
     await backend.records.read('job');
     expect(await left()).toBeLessThanOrEqual(DAY);
-    // Also where it is written already, or another one is there: WAIT covers only writes of its own connection.
+    // Also if the value is already there, or another one is: WAIT covers only writes of its own connection.
     for (const [expected, next] of [
       ['a', 'a'],
       ['gone', 'a'],
@@ -45,7 +45,7 @@ describe.each([IOREDIS, NODE_REDIS])('records on one server, by %s', (library) =
     }
   });
 
-  it('operations of one tick travel in one call, and each has its own answer', async () => {
+  it('operations of one tick travel in one call, and each gets its own reply', async () => {
     const { records } = processes.steady.backend;
     await redis.admin.lpush(layout.recordOf('other type'), 'x');
     await records.replace('b', null, 'b');
@@ -70,32 +70,32 @@ describe.each([IOREDIS, NODE_REDIS])('records on one server, by %s', (library) =
     });
   });
 
-  it('works after the server has forgotten its script', async () => {
+  it('records work after the server has forgotten the script', async () => {
     const { records } = processes.steady.backend;
     await records.replace('job', null, 'a');
     await redis.admin.script('FLUSH');
     expect(await valueOf(records.replace('job', 'a', 'b'))).toBe('b');
   });
 
-  it('a write that is in doubt is not sent again by a library', async () => {
+  it('a client library does not resend a write with an unknown outcome', async () => {
     const { shaky, steady, proxy } = processes;
     await shaky.backend.records.read('job');
     proxy.loseRequests();
     const write = shaky.backend.records.replace('job', null, 'a');
     await expect(write).rejects.toThrow(LockUnavailableError);
     proxy.heal();
-    await until(() => shaky.events.some(({ type }) => type === 'recovered'), 'it is back');
+    await until(() => shaky.events.some(({ type }) => type === 'recovered'), 'the connection is back');
     await shaky.backend.records.read('another');
     expect(await valueOf(steady.backend.records.read('job'))).toBeNull();
   });
 
-  it('a list ends with an error when the connection is made again meanwhile', async () => {
+  it('a list fails if the provider reconnects while it is read', async () => {
     const { shaky, proxy } = processes;
     for (let job = 0; job < 100; job += 1) await shaky.backend.records.replace(`job:${job}`, null, 'a');
     const names = shaky.backend.records.list()[Symbol.asyncIterator]();
     await names.next();
     proxy.cut();
-    await until(() => shaky.events.some(({ type }) => type === 'recovered'), 'it is back');
+    await until(() => shaky.events.some(({ type }) => type === 'recovered'), 'the connection is back');
     const rest = async () => {
       while ((await names.next()).done !== true);
     };

@@ -16,7 +16,7 @@ import {
 import { currentLock, DistributedLock, DistributedLockModule, LockService } from '../../lib/index.js';
 import { RedisLockProvider } from '../../lib/providers/redis/index.js';
 
-describe('RedisLockProvider at the seam', () => {
+describe('RedisLockProvider', () => {
   const redis = redisForTests();
   let one: StartedBackend;
 
@@ -27,15 +27,15 @@ describe('RedisLockProvider at the seam', () => {
     await one.backend.close();
   });
 
-  describe('knows who holds a busy lock', () => {
-    it('a later ask sees the holder that came meanwhile', async () => {
+  describe('reports the holder of a busy lock', () => {
+    it('reports a holder that got the lock after the first request', async () => {
       const [ann, bob, cid] = await Promise.all([1, 2, 3].map(() => startBackend({ url: redis.server.url })));
-      if (!ann || !bob || !cid) throw new Error('Three were started.');
+      if (!ann || !bob || !cid) throw new Error('All three must start.');
       const first = granted(await ann.backend.acquire(request('a')));
       const ofBob = requestFor('a', 'b0b0b0b0b0b0'.padEnd(32, '1'));
       const second = bob.backend.acquire(ofBob);
       await untilWaiting(bob);
-      // Later by more than a delay on the way: the server queues by age.
+      // Later by more than a network delay: the server queues by age.
       const ofCid = requestFor('a', 'c1dc1dc1dc1d'.padEnd(32, '1'));
       const third = cid.backend.acquire(ofCid);
       await untilWaiting(cid);
@@ -43,15 +43,15 @@ describe('RedisLockProvider at the seam', () => {
       expect(seen()?.instance).toBe(first.holder.slice(0, 12));
       await ann.backend.release(first);
       await second;
-      // A slow answer makes it look older: it is counted from when the ask was sent.
+      // A slow reply makes the holder look older: its age is counted from when the request was sent.
       const hasCome = ({ instance, since }: Holding): boolean =>
         instance === ofBob.id.slice(0, 12) && (since ?? 0) > ofCid.since;
-      await until(() => hasCome(seen() as Holding), 'it has asked again');
+      await until(() => hasCome(seen() as Holding), 'the third process has polled');
       await leave(cid.backend, ofCid);
       expect(await third).toBe('busy');
     });
 
-    it('what nobody holds has no holder: a lock that is only retained', async () => {
+    it('reports no holder for a lock that is only retained', async () => {
       const { backend } = await startBackend({ url: redis.server.url });
       const held = granted(await backend.acquire(request('kept', { minHold: 30_000 })));
       await backend.release(held, { keepFor: 30_000, failed: false });
@@ -84,7 +84,7 @@ class AppController {
 describe.each([
   ['closed after each test', true],
   ['left open', false],
-])('the e2e template of Nest, with the module of the README, applications %s', (_, closes) => {
+])("Nest's e2e template with the module from the README, applications %s", (_, closes) => {
   const apps: INestApplication[] = [];
   let AppModule: Type;
   let app: INestApplication;
@@ -93,7 +93,7 @@ describe.each([
   });
   const redis = redisForTests();
 
-  // Once for the file, as the decorator of an imported module is evaluated.
+  // Runs once for the file, like an imported module, whose decorators run once.
   beforeAll(() => {
     @Module({
       imports: [
@@ -119,7 +119,7 @@ describe.each([
     if (closes) await app.close();
   });
 
-  it.each(['first', 'second', 'third'])('/ (GET), the %s test', async () => {
+  it.each(['first', 'second', 'third'])('responds to GET / in the %s test', async () => {
     const response = await fetch(await app.getUrl());
     expect([response.status, await response.text()]).toEqual([200, 'order 42 is paid']);
     const locks = app.get(LockService);

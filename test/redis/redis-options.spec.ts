@@ -19,7 +19,7 @@ import { startRedisServer } from '../servers/redis-server.mjs';
 import { backendOf, granted, redisForTests, RELEASE, request, startBackend, waitersAre } from './seam.js';
 
 describe('the options of RedisLockProvider', () => {
-  it('takes a client of ioredis 5 and of ioredis 6, by their types and at work', async () => {
+  it('accept ioredis 5 and ioredis 6 clients, by type and in use', async () => {
     const server = await startRedisServer();
     for (const client of [
       new Redis(server.url, { keyPrefix: 'app:' }),
@@ -35,14 +35,14 @@ describe('the options of RedisLockProvider', () => {
       expect(await two.backend.release(granted(await waiter), RELEASE)).toBe('released');
       await one.backend.close();
       await two.backend.close();
-      // The application's own client is as it was.
+      // The application's own client is unchanged.
       expect(await client.ping()).toBe('PONG');
       client.disconnect();
     }
     await server.stop();
   });
 
-  it('connects with the options of a client, and to nothing before connect()', async () => {
+  it('accept client options, and connect to nothing before connect()', async () => {
     const server = await startRedisServer({ args: ['--requirepass', 'secret'] });
     const { backend } = await startBackend({ options: { port: server.port, password: 'secret' } });
     granted(await backend.acquire(request('k')));
@@ -51,7 +51,7 @@ describe('the options of RedisLockProvider', () => {
     await server.stop();
   });
 
-  it('gives options with a url to node-redis, because ioredis would connect to localhost', async () => {
+  it('use node-redis for options with a url, because ioredis would connect to localhost', async () => {
     const server = await startRedisServer();
     const admin = new Redis(server.url);
     const { backend } = await startBackend({ options: { url: server.url } });
@@ -62,7 +62,7 @@ describe('the options of RedisLockProvider', () => {
     await server.stop();
   });
 
-  it('answers that Redis cannot be reached when it is closed while it connects', async () => {
+  it('a backend that is closed while it connects fails as unavailable', async () => {
     const backend = backendOf({ url: 'redis://127.0.0.1:1' });
     const connected = backend.connect().catch((error: unknown) => error);
     await backend.close();
@@ -72,44 +72,44 @@ describe('the options of RedisLockProvider', () => {
 
   it.each<[string, unknown]>([
     ['nothing', {}],
-    ['two of them', { url: 'redis://localhost', client: new Redis({ lazyConnect: true }) }],
+    ['two sources', { url: 'redis://localhost', client: new Redis({ lazyConnect: true }) }],
     ['text that is not a URL', { url: 'localhost' }],
-    ['a client that is none', { client: {} }],
-    ['a silence that is too short', { url: 'redis://localhost', commandTimeout: 1 }],
-    ['a client that is not there', { client: null }],
+    ['an object that is not a client', { client: {} }],
+    ['a commandTimeout that is too short', { url: 'redis://localhost', commandTimeout: 1 }],
+    ['null as the client', { client: null }],
     ['a list of URLs', { url: ['redis://localhost'] }],
-    ['options that are none', { options: 'localhost' }],
-    ['options that are not there', { options: null }],
+    ['text as the options', { options: 'localhost' }],
+    ['null as the options', { options: null }],
     ['a Cluster without nodes', { cluster: [] }],
-    ['a Cluster with a node that is not there', { cluster: [undefined] }],
-    ['a Cluster with a node without a name', { cluster: [''] }],
-    ['a Cluster with a node whose host is misspelled', { cluster: [{ hots: 'c1', port: 6379 }] }],
-    ['a Cluster with a node whose port is a text', { cluster: [{ host: 'c1', port: '6379' }] }],
+    ['a Cluster with an undefined node', { cluster: [undefined] }],
+    ['a Cluster with an unnamed node', { cluster: [''] }],
+    ['a Cluster with a misspelled host of a node', { cluster: [{ hots: 'c1', port: 6379 }] }],
+    ['a Cluster with text as the port of a node', { cluster: [{ host: 'c1', port: '6379' }] }],
     ['half a replica', { url: 'redis://localhost', waitReplicas: 0.5 }],
-  ])('refuses %s', (_, options) => {
+  ])('reject %s', (_, options) => {
     expect(() => new RedisLockProvider(options as RedisLockProviderOptions)).toThrow(LockConfigError);
   });
 
   const ENCODED = /If the user or password contains a space or one of .*encodeURIComponent\(\)\.$/;
   it.each<[string, string, RegExp]>([
-    ['a database without a number', 'redis://localhost:6379/abc', /is not a database number: write redis:/],
+    ['a non-numeric database', 'redis://localhost:6379/abc', /is not a database number: write redis:/],
     ['two databases', 'redis://localhost/1/2', /is not a database number/],
     ['a password with a hash sign', 'redis://:hunter#2@localhost', ENCODED],
     ['a password with a slash', 'redis://:hunter/2@localhost', ENCODED],
     ['a password of digits with a slash', 'redis://:12/hunter@localhost', ENCODED],
     ['a password with a percent sign', 'redis://:hunter%2@localhost', /would be misread by the client/],
     ['a fragment', 'redis://localhost:6379#hunter', /would be misread by the client/],
-    ['a space before it', ' redis://:hunter@localhost', /begins or ends with a space or a line break: remove it\.$/],
-    ['a line break behind it', 'redis://:hunter@localhost\n', /begins or ends with a space or a line break/],
+    ['a leading space', ' redis://:hunter@localhost', /begins or ends with a space or a line break: remove it\.$/],
+    ['a trailing line break', 'redis://:hunter@localhost\n', /begins or ends with a space or a line break/],
     ['quotes around it', '"redis://:hunter@localhost"', /is not a URL: write it as redis:\/\/host:6379\.$/],
-  ])('refuses a URL with %s, and shows none of it', (_, url, message) => {
+  ])('reject a URL with %s, and print no part of it', (_, url, message) => {
     const make = (): unknown => new RedisLockProvider({ url });
     expect(make).toThrow(LockConfigError);
     expect(make).toThrow(message);
     expect(make).not.toThrow(/hunter/);
   });
 
-  it.each([{ db: 'abc' }, { db: 1.5 }, { database: -1 }])('refuses %p as the database', (options) => {
+  it.each([{ db: 'abc' }, { db: 1.5 }, { database: -1 }])('reject %p as the database', (options) => {
     expect(() => new RedisLockProvider({ options })).toThrow(/"options\.\w+" is .*, but must be a database number/);
     const client = { options, duplicate: () => undefined } as unknown as Redis;
     expect(() => new RedisLockProvider({ client })).toThrow(/"client\.\w+" is .*, but must be a database number/);
@@ -120,11 +120,11 @@ describe('the options of RedisLockProvider', () => {
     'redis://localhost/',
     'redis://localhost/15',
     'rediss://u:p%40ss@localhost:1?family=6',
-  ])('takes %s', (url) => {
+  ])('accept %s', (url) => {
     expect(() => new RedisLockProvider({ url })).not.toThrow();
   });
 
-  it('never names a password', async () => {
+  it('never print a password', async () => {
     const backend = backendOf({ url: 'redis://user:hunter2@127.0.0.1:1' });
     const error = await backend.connect().catch((reason: unknown) => reason);
     expect(String(error)).toMatch(/cannot reach Redis/);
@@ -133,7 +133,7 @@ describe('the options of RedisLockProvider', () => {
   });
 });
 
-/** Each of its methods is a function of Jest that gives nothing, as after `jest.mock('ioredis')`. */
+/** Returns an object whose methods are Jest functions that return undefined, as after `jest.mock('ioredis')`. */
 function automock(names: readonly string[], parts: object = {}): object {
   return { ...Object.fromEntries(names.map((name) => [name, jest.fn()])), ...parts };
 }
@@ -146,7 +146,7 @@ const { proxy: revoked, revoke } = Proxy.revocable({}, {});
 
 revoke();
 
-/** Says that it is ready, and answers nothing. */
+/** A client that reports it is ready, and answers nothing. */
 class Mute extends EventEmitter {
   connect = () => {
     this.emit('ready');
@@ -159,26 +159,26 @@ class Mute extends EventEmitter {
 
 const NOT_CLIENTS: readonly [string, () => unknown][] = [
   ['ioredis-mock', () => new IoredisMock()],
-  ['a Cluster of ioredis-mock', () => new IoredisMock.Cluster([{ host: 'localhost', port: 1 }])],
-  ['a mock whose duplicate() gives nothing', () => automock([...METHODS, 'duplicate'])],
+  ['an ioredis-mock Cluster', () => new IoredisMock.Cluster([{ host: 'localhost', port: 1 }])],
+  ['a mock whose duplicate() returns undefined', () => automock([...METHODS, 'duplicate'])],
   ['a mock of a Cluster', () => automock([...METHODS, 'duplicate'], { isCluster: true })],
   ['a mock of node-redis', () => automock([...METHODS, 'duplicate', 'withTypeMapping'])],
-  ['a mock of a Cluster of node-redis', () => automock([...METHODS, 'duplicate', 'withTypeMapping'], { masters: [] })],
-  ['a mock of a Sentinel of node-redis', () => automock([...METHODS, 'duplicate', 'withTypeMapping', 'getMasterNode'])],
-  ['a mock that is its own duplicate', () => automock(METHODS, { duplicate: () => automock(METHODS) })],
-  ['one whose duplicate is a promise', () => ({ duplicate: () => Promise.resolve(new Mute()) })],
-  ['one that is ready, and answers no command', () => ({ duplicate: () => new Mute() })],
+  ['a mock of a node-redis Cluster', () => automock([...METHODS, 'duplicate', 'withTypeMapping'], { masters: [] })],
+  ['a mock of a node-redis Sentinel', () => automock([...METHODS, 'duplicate', 'withTypeMapping', 'getMasterNode'])],
+  ['a mock whose duplicate is another mock', () => automock(METHODS, { duplicate: () => automock(METHODS) })],
+  ['a client whose duplicate is a promise', () => ({ duplicate: () => Promise.resolve(new Mute()) })],
+  ['a client that is ready but answers no command', () => ({ duplicate: () => new Mute() })],
   [
-    'one whose duplicate() throws',
+    'a client whose duplicate() throws',
     () => ({
       duplicate: () => {
         throw new TypeError('no duplicate');
       },
     }),
   ],
-  ['a proxy that answers everything', () => everything],
-  ['an object that does', () => new Proxy({}, { get: () => jest.fn(), has: () => true })],
-  ['a proxy that was revoked', () => revoked],
+  ['a function proxy that accepts everything', () => everything],
+  ['an object proxy that accepts everything', () => new Proxy({}, { get: () => jest.fn(), has: () => true })],
+  ['a revoked proxy', () => revoked],
   [
     'a proxy that throws',
     () =>
@@ -195,12 +195,12 @@ const NOT_CLIENTS: readonly [string, () => unknown][] = [
     'a wrapper that passes no options on',
     () => ({ duplicate: () => new Redis(1, { retryStrategy: () => null }).on('error', () => undefined) }),
   ],
-  ['the class', () => Redis],
+  ['the client class', () => Redis],
   ['a promise of a client', () => Promise.resolve(automock(METHODS))],
-  ['a text', () => 'redis://localhost'],
+  ['a string', () => 'redis://localhost'],
 ];
 
-describe('what is not a client of Redis', () => {
+describe('an object that is not a Redis client', () => {
   const uncaught: unknown[] = [];
   const listen = (error: unknown) => uncaught.push(error);
   beforeAll(() => {
@@ -219,37 +219,37 @@ describe('what is not a client of Redis', () => {
     }
   };
 
-  it.each(NOT_CLIENTS)('fails the boot with what to do: %s', async (_, make) => {
+  it.each(NOT_CLIENTS)('fails the boot, and the error says what to do: %s', async (_, make) => {
     const options = { client: make() } as RedisLockProviderOptions;
     const outcome = await boot(() => new RedisLockProvider(options)).catch((error: unknown) => error);
     expect(outcome).toBeInstanceOf(LockConfigError);
     expect(String(outcome)).toMatch(/cannot be duplicated( \(.+\))?\. Pass an ioredis or redis client/);
     const nodes = [1, 2, 3].map(() => ({ client: make() }) as RedisServerOptions);
     await expect(boot(() => new RedlockLockProvider({ nodes, maxLease: '1m' }))).rejects.toThrow(LockConfigError);
-    // What is thrown in a callback is not caught by the boot.
+    // The boot can't catch what a callback throws.
     await new Promise((resolve) => setTimeout(resolve, 20));
     expect(uncaught).toEqual([]);
   });
 
-  it('shows why no client can be made', async () => {
+  it('fails with the reason that no client can be made', async () => {
     const options = { sentinels: [{ host: '127.0.0.1', port: 26_379 }] };
     const boots = boot(() => new RedisLockProvider({ options }));
     await expect(boots).rejects.toThrow(/cannot be duplicated \(Requires the name of master\)\. Pass/);
   });
 
-  it('names the remedy for a mock', async () => {
+  it('fails with the remedy for a mock', async () => {
     const boots = boot(() => new RedisLockProvider({ client: new IoredisMock() }));
     await expect(boots).rejects.toThrow(/In tests, use MemoryLockProvider/);
   });
 });
 
-describe('what wraps a client of Redis', () => {
+describe('a wrapped Redis client', () => {
   const redis = redisForTests();
 
   it.each<[string, () => object]>([
-    ['a proxy of ioredis', () => new Redis(redis.server.url, { lazyConnect: true })],
-    ['a proxy of node-redis', () => createClient({ url: redis.server.url })],
-  ])('works like it: %s', async (_, make) => {
+    ['an ioredis proxy', () => new Redis(redis.server.url, { lazyConnect: true })],
+    ['a node-redis proxy', () => createClient({ url: redis.server.url })],
+  ])('works like the client: %s', async (_, make) => {
     const bound = { get: (target: object, name: string) => bind(target, Reflect.get(target, name) as unknown) };
     const client = new Proxy(make(), bound) as NonNullable<RedisLockProviderOptions['client']>;
     const locks = new LockManager({ providers: { redis: new RedisLockProvider({ client }) } });

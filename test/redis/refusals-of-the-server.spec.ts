@@ -50,7 +50,7 @@ function managerOf(providers: Record<string, LockProvider>, failFast = true): Lo
   return locks;
 }
 
-describe.each([IOREDIS, NODE_REDIS])('a replica in place of the master, by %s', (library) => {
+describe.each([IOREDIS, NODE_REDIS])('a replica in place of the master, with %s', (library) => {
   let master: RedisServer;
   let replica: RedisServer;
   let address: TcpProxy;
@@ -60,7 +60,11 @@ describe.each([IOREDIS, NODE_REDIS])('a replica in place of the master, by %s', 
     replica = await startRedisServer({ args: ['--replicaof', '127.0.0.1', String(master.port)] });
     address = await startTcpProxy(replica.port);
     const admin = new Redis(master.url);
-    await until(async () => (await admin.info('replication')).includes('state=online'), 'it follows', 20_000);
+    await until(
+      async () => (await admin.info('replication')).includes('state=online'),
+      'the replica is connected',
+      20_000,
+    );
     admin.disconnect();
   }, 60_000);
   afterEach(async () => {
@@ -71,7 +75,7 @@ describe.each([IOREDIS, NODE_REDIS])('a replica in place of the master, by %s', 
   const provider = () =>
     new RedisLockProvider({ ...library.server(`redis://127.0.0.1:${address.port}`), commandTimeout: '10s' });
 
-  it.each([true, false])('fails the boot, and is named (failFast: %s)', async (failFast) => {
+  it.each([true, false])('fails the boot, and the error names it (failFast: %s)', async (failFast) => {
     const error = await failureOf(managerOf({ redis: provider() }, failFast).start());
     expect(error).toBeInstanceOf(LockConfigError);
     expect(error).toMatchObject({ refused: true, provider: 'redis' });
@@ -79,7 +83,7 @@ describe.each([IOREDIS, NODE_REDIS])('a replica in place of the master, by %s', 
     expect(log.join('\n')).not.toMatch(/INFO: its version|is responding again/);
   });
 
-  it('is an outage for a provider that is built on it, and found when it is the master', async () => {
+  it('is an outage for a provider built on it, and recovers when the address leads to the master', async () => {
     const locks = managerOf(
       {
         both: new CombinedLockProvider({ providers: ['memory', 'redis'] }),
@@ -92,10 +96,14 @@ describe.each([IOREDIS, NODE_REDIS])('a replica in place of the master, by %s', 
     expect(log).toContainEqual(expect.stringMatching(/"redis" is not responding: .*is a replica/));
     expect(await failureOf(locks.acquire('k', { wait: 0 }))).toBeInstanceOf(Error);
     address.leadTo(master.port);
-    await until(async () => (await failureOf(locks.withLock('k', () => 1))) === 'done', 'it is found', 20_000);
+    await until(
+      async () => (await failureOf(locks.withLock('k', () => 1))) === 'done',
+      'the provider has recovered',
+      20_000,
+    );
   }, 60_000);
 
-  it('that was the master is an outage for 10 s, then a refusal, and one line in the log', async () => {
+  it('is an outage for 10 s if the provider was connected to the master, then a refusal, and one line in the log', async () => {
     address.leadTo(master.port);
     const locks = managerOf({ redis: provider() });
     await locks.start();
@@ -104,17 +112,21 @@ describe.each([IOREDIS, NODE_REDIS])('a replica in place of the master, by %s', 
     address.cut();
     address.heal();
     const began = performance.now();
-    await until(() => log.some((line) => line.includes('is a replica')), 'it is noticed', 20_000);
+    await until(() => log.some((line) => line.includes('is a replica')), 'the replica is noticed', 20_000);
     const first = await failureOf(locks.acquire('k', { wait: 0 }));
     if (performance.now() - began < RETRIED_FOR / 2) expect(first).toBeInstanceOf(LockUnavailableError);
     expect(String(first)).toMatch(/is a replica/);
-    // A waiter is refused when it is certain, and not at the end of its wait.
+    // A waiter is refused when the refusal is certain, not at the end of its wait.
     const error = await failureOf(locks.acquire('k', { wait: 120_000 }));
     expect(error).toBeInstanceOf(LockConfigError);
     expect(performance.now() - began).toBeGreaterThan(RETRIED_FOR * 0.8);
     expect(log.filter((line) => line.includes('is responding again'))).toEqual([]);
     address.leadTo(master.port);
-    await until(async () => (await failureOf(locks.withLock('k', () => 1))) === 'done', 'it is the master', 20_000);
+    await until(
+      async () => (await failureOf(locks.withLock('k', () => 1))) === 'done',
+      'the address leads to the master',
+      20_000,
+    );
   }, 120_000);
 });
 
@@ -127,7 +139,7 @@ describe('a user without permission', () => {
   it.each<[string, string[]]>([
     ['a command', ['~*', '&*', '+@all', '-zadd', '-set']],
     ['EVALSHA and EVAL', ['~*', '&*', '+@all', '-evalsha', '-eval']],
-    ['the keys', ['~other:*', '&*', '+@all']],
+    ['keys', ['~other:*', '&*', '+@all']],
   ])('is refused immediately: %s', async (_, rules) => {
     await allow(...rules);
     const locks = managerOf({ redis: new RedisLockProvider({ url: url() }) });
@@ -140,7 +152,7 @@ describe('a user without permission', () => {
     expect(await locks.withLock('k', () => 'done')).toBe('done');
   });
 
-  it('of a majority of nodes is refused, and of one node is not noticed', async () => {
+  it('is refused if a majority of nodes denies it, and served if a single node does', async () => {
     await allow('~*', '&*', '+@all', '-set', '-evalsha', '-eval');
     const others = await Promise.all([startRedisServer(), startRedisServer()]);
     const [two, three] = others.map((server) => server.url) as [string, string];
@@ -167,10 +179,10 @@ describe('a user without permission', () => {
   }, 60_000);
 });
 
-describe('a password that was rotated, and that this process does not get', () => {
+describe('a rotated password that this process does not get', () => {
   const redis = redisForTests();
 
-  it('is an outage for 10 s, then a refusal, and accepted at any time', async () => {
+  it('is an outage for 10 s, then a refusal, and a correct one is accepted at any time', async () => {
     const setPassword = (password: string) =>
       redis.admin.call('ACL', 'SETUSER', 'app', 'on', 'resetpass', `>${password}`, '~*', '&*', '+@all');
     await setPassword('old');
@@ -180,7 +192,7 @@ describe('a password that was rotated, and that this process does not get', () =
     await setPassword('new');
     await redis.admin.call('CLIENT', 'KILL', 'USER', 'app');
     const began = performance.now();
-    await until(() => log.some((line) => line.includes('rejects the login')), 'it is refused', 20_000);
+    await until(() => log.some((line) => line.includes('rejects the login')), 'the login is refused', 20_000);
     const first = await failureOf(locks.acquire('k', { wait: 0 }));
     if (performance.now() - began < RETRIED_FOR / 2) expect(first).toBeInstanceOf(LockUnavailableError);
     const error = await failureOf(locks.acquire('k', { wait: 120_000 }));
@@ -188,10 +200,14 @@ describe('a password that was rotated, and that this process does not get', () =
     expect(String(error)).toMatch(/WRONGPASS/);
     expect(performance.now() - began).toBeGreaterThan(RETRIED_FOR * 0.8);
     options.password = 'new';
-    await until(async () => (await failureOf(locks.withLock('k', () => 1))) === 'done', 'it is accepted', 20_000);
+    await until(
+      async () => (await failureOf(locks.withLock('k', () => 1))) === 'done',
+      'the login is accepted',
+      20_000,
+    );
   }, 120_000);
 
-  it('that was never accepted is a refusal at the start', async () => {
+  it('is a refusal at startup if it was never accepted', async () => {
     const url = `redis://app:wrong@127.0.0.1:${redis.server.port}`;
     const error = await failureOf(managerOf({ redis: new RedisLockProvider({ url }) }, false).start());
     expect(error).toBeInstanceOf(LockConfigError);
@@ -214,8 +230,8 @@ const REPLIES = [
   `${HOLDER}17000000000000003000`,
 ];
 
-describe('a reply that has changed on its way', () => {
-  it.each(REPLIES)('is read as what it is, or as no answer, and never thrown: %s', (reply) => {
+describe('a corrupted reply', () => {
+  it.each(REPLIES)('is parsed or counts as no answer, without throwing: %s', (reply) => {
     const random = new SeededRandom(reply.length);
     for (let round = 0; round < 500; round += 1) {
       const at = Math.floor(random.fraction() * reply.length);
@@ -241,7 +257,7 @@ describe('a reply that has changed on its way', () => {
       jest.restoreAllMocks();
     });
 
-    it('fails its own operation and no other: all eight callers of its call have their lock', async () => {
+    it('fails only its own operation: all eight callers in its call get their lock', async () => {
       const locks = new LockManager({ providers: { redis: new RedisLockProvider({ url: redis.server.url }) } });
       await locks.start();
       await locks.withLock('warm-up', () => undefined);
@@ -260,7 +276,7 @@ describe('a reply that has changed on its way', () => {
       await locks.stop();
     });
 
-    it('the name of an instance that others have written is not shown: the id is', async () => {
+    it('an invalid instance name is replaced by the id', async () => {
       const { backend } = await startBackend({ url: redis.server.url });
       await backend.register();
       granted(await backend.acquire(request('k')));

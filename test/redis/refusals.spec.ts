@@ -17,8 +17,9 @@ import {
 const layout = new KeyLayout('lock');
 const SEEN = `${layout.counter}seen`;
 
-// The time of both processes stands still unless a test advances it: whoever is served was told, and did not ask again.
-describe('two processes whose time stands still', () => {
+// The clock of both processes stands still unless a test advances it: a request that is served was notified, and did
+// not poll.
+describe('two processes whose clock stands still', () => {
   const redis = redisForTests();
   let time: FakeClock;
   let one: StartedBackend;
@@ -36,18 +37,18 @@ describe('two processes whose time stands still', () => {
     await two.backend.close();
   });
 
-  /** All processes asked for the last time `ms` earlier than they did. */
+  /** Makes the last poll of every process `ms` older. */
   const age = async (ms: number) => {
     for (const process of await redis.admin.zrange(SEEN, '0', '-1')) await redis.admin.zincrby(SEEN, -ms, process);
   };
-  /** A second passes, and what is asked again is answered, and what that answer makes it send as well. */
+  /** Lets a second pass, and waits until the polls are answered, and so is what those answers caused to be sent. */
   const second = async () => {
     await time.advance(1_000);
     await two.backend.inspect('nothing');
     await two.backend.inspect('nothing');
   };
 
-  it('a key of another type disturbs neither a release nor an ask of the same tick', async () => {
+  it('a key of another type disturbs neither a release nor a request in the same tick', async () => {
     await redis.admin.lpush(layout.lockOf('list'), 'x');
     const held = granted(await one.backend.acquire(request('k')));
     const waiter = one.backend.acquire(request('k'));
@@ -64,10 +65,10 @@ describe('two processes whose time stands still', () => {
     expect(granted(other).fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
     let next: unknown;
     void waiter.then((answer) => (next = answer));
-    await until(() => next !== undefined, 'the waiter is told');
+    await until(() => next !== undefined, 'the waiter is notified');
   });
 
-  it('500 waiters ask again in one command a second also while the memory is full', async () => {
+  it('500 waiters poll with one command a second even while memory is full', async () => {
     granted(await one.backend.acquire(request('k')));
     const requests = Array.from({ length: 500 }, () => request('k'));
     const answers = requests.map(({ ...terms }) => two.backend.acquire(terms));
@@ -76,7 +77,7 @@ describe('two processes whose time stands still', () => {
     await redis.admin.config('RESETSTAT');
     for (let round = 0; round < 3; round += 1) await second();
     const calls = Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.admin.info('commandstats'))?.[1]);
-    // Each second one for all, and the two that look whether it was answered.
+    // Each second, one for all waiters, and the two of `second`.
     expect(calls).toBeLessThanOrEqual(3 * 3);
     await redis.admin.config('SET', 'maxmemory', '0');
     requests.forEach(({ abort }) => {
@@ -85,7 +86,7 @@ describe('two processes whose time stands still', () => {
     expect(new Set(await Promise.all(answers))).toEqual(new Set(['busy']));
   });
 
-  it('hands off to a waiter that lives, also when the memory has been full for longer than 3 s', async () => {
+  it('a live waiter gets the lock even if memory has been full for longer than 3 s', async () => {
     const held = granted(await one.backend.acquire(request('k')));
     const waiter = two.backend.acquire(request('k'));
     await untilWaiting(two);
@@ -95,17 +96,17 @@ describe('two processes whose time stands still', () => {
     expect(await one.backend.release(held, RELEASE)).toBe('released');
     let next: unknown;
     void waiter.then((answer) => (next = answer));
-    await until(() => next !== undefined, 'the waiter is told');
+    await until(() => next !== undefined, 'the waiter is notified');
   });
 
-  it('does not let a late comer overtake a waiter because others of its process asked 10 s ago', async () => {
+  it('a newcomer does not overtake a waiter whose process last polled 10 s ago for other waiters', async () => {
     const warm = granted(await one.backend.acquire(request('warm')));
     const before = two.backend.acquire(request('warm'));
     await untilWaiting(two);
     await one.backend.release(warm, RELEASE);
     await two.backend.release(granted(await before), RELEASE);
     const held = granted(await one.backend.acquire(request('k')));
-    // As if 9.9 s had passed.
+    // Looks as if 9.9 s had passed.
     await age(9_900);
     await redis.admin.pexpire(SEEN, 100);
     const waiter = two.backend.acquire(request('k'));
@@ -116,17 +117,17 @@ describe('two processes whose time stands still', () => {
     expect(granted(await waiter).fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
   });
 
-  it('a renewal of a grant whose token is not the one of the lock is a loss', async () => {
+  it("renewing a grant whose token differs from the lock's is a loss", async () => {
     const grant = granted(await one.backend.acquire(request('k')));
     expect(await one.backend.renew(grant, 30_000)).toEqual({ validUntil: expect.any(Number) });
-    // As if its provisional lease had run out, and the lock had been granted to it again.
+    // Looks as if its provisional lease had ended, and the lock had been granted to it again.
     await redis.admin.setrange(new KeyLayout('lock').lockOf('k'), 1, String((grant.fencingToken ?? 0n) + 1n));
     expect(await one.backend.renew(grant, 30_000)).toBe('lost');
   });
 });
 
-describe('what this process knows of the clock of Redis', () => {
-  it('dates what happened by the latest answer, and never into the future', () => {
+describe('ServerClock', () => {
+  it('dates events by the latest reply, and never into the future', () => {
     const clock = new ServerClock();
     expect(clock.earliest(5_000_000, 1_000)).toBeUndefined();
     clock.observe(1_000, 5_000_000);
@@ -134,7 +135,7 @@ describe('what this process knows of the clock of Redis', () => {
     expect(clock.earliest(9_000_000, 2_000)).toBe(2_000);
   });
 
-  // Found by the simulation: a process whose clock was slow by 0.8 % took a grant of 600 ms for valid after its end.
+  // Found by the simulation: a process whose clock was slow by 0.8 % considered a grant of 600 ms valid after its end.
   it('allows for clocks that run at different speeds', () => {
     const clock = new ServerClock();
     clock.observe(1_000, 5_000_000);
@@ -142,7 +143,7 @@ describe('what this process knows of the clock of Redis', () => {
     expect(clock.earliest(4_000_000, 4_000)).toBe(-10);
   });
 
-  it('knows nothing after 10 s, or when the connection was lost', () => {
+  it('knows nothing after 10 s, or after the connection was lost', () => {
     const clock = new ServerClock();
     clock.observe(1_000, 5_000_000);
     expect(clock.earliest(5_000_000, 11_000)).toBe(1_000);

@@ -21,7 +21,7 @@ import { isDemotion } from '../../lib/providers/redis/client/refusals.js';
 import { IOREDIS, NODE_REDIS } from './client-libraries.js';
 import type { TestGrant } from '../direct-backend.js';
 
-// One replica, whose replication can be cut, and an address that leads to whichever of the two is the master.
+// One replica whose replication can be cut, and an address that leads to whichever server is the master.
 describe('replicas that fall behind', () => {
   let master: RedisServer;
   let replica: RedisServer;
@@ -38,10 +38,10 @@ describe('replicas that fall behind', () => {
     replica = await startRedisServer({ args: ['--replicaof', '127.0.0.1', String(replication.port)] });
     admin = new Redis({ port: replica.port });
     const source = new Redis({ port: master.port });
-    await until(async () => (await source.info('replication')).includes('state=online'), 'it follows');
-    // From its first acknowledgement on, it answers each at once.
+    await until(async () => (await source.info('replication')).includes('state=online'), 'the replica is connected');
+    // After its first acknowledgement, the replica sends each one immediately.
     await source.set('first', '1');
-    await until(async () => (await source.wait(1, 1_000)) === 1, 'it has acknowledged');
+    await until(async () => (await source.wait(1, 1_000)) === 1, 'the replica has acknowledged');
     source.disconnect();
   }, 60_000);
   afterEach(async () => {
@@ -51,7 +51,10 @@ describe('replicas that fall behind', () => {
     await Promise.all([replication.close(), address.close(), master.stop(), replica.stop()]);
   });
 
-  /** WAIT takes at most half of the commandTimeout. So `one` waits for a slow replica, and `two` soon gives up on a frozen one. */
+  /**
+   * WAIT takes at most half of commandTimeout, so `one` waits for a slow replica, and `two` soon gives up on a frozen
+   * one.
+   */
   const start = async (waitReplicas: number) => {
     const options = { url: `redis://127.0.0.1:${address.port}`, waitReplicas };
     one = await startBackend({ ...options, commandTimeout: '30s' });
@@ -60,27 +63,27 @@ describe('replicas that fall behind', () => {
   const failOver = async () => {
     await admin.call('REPLICAOF', ['NO', 'ONE']);
     address.leadTo(replica.port);
-    // A busy machine may have made a connection anew before.
+    // A busy machine may have reconnected earlier.
     for (const { events } of [one, two]) events.length = 0;
     address.cut();
   };
   const back = async ({ events }: StartedBackend) => {
-    await until(() => events.some(({ type }) => type === 'recovered'), 'it is back');
+    await until(() => events.some(({ type }) => type === 'recovered'), 'the connection is back');
   };
 
-  it('without waitReplicas a promoted replica does not know the lock: the loss is told at once, the next token is larger', async () => {
+  it('without waitReplicas, a promoted replica misses the lock: the loss is reported immediately, and the next token is larger', async () => {
     await start(0);
     replication.freeze();
     const held = granted(await one.backend.acquire(request('k')));
     await failOver();
     await Promise.all([back(one), back(two)]);
-    // Two hold it here: what only a fencing token, or waitReplicas, protects from.
+    // Two processes hold the lock here. Only a fencing token, or waitReplicas, protects from that.
     const other = granted(await two.backend.acquire(request('k')));
     expect(other.fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
     expect(await one.backend.renew(held, 30_000)).toBe('lost');
   });
 
-  it('with waitReplicas it refuses the lock, says why, and leaves nothing behind', async () => {
+  it('with waitReplicas, an unreplicated lock is refused with the reason, and leaves nothing behind', async () => {
     await start(1);
     replication.freeze();
     const ask = request('k');
@@ -90,10 +93,13 @@ describe('replicas that fall behind', () => {
     expect(await two.backend.release(ask, RELEASE)).toBe('released');
     expect(await two.backend.inspect('k')).toBeNull();
     replication.thaw();
-    await until(async () => (await one.backend.acquire(request('k')).catch(() => 'down')) !== 'down', 'it is held');
+    await until(
+      async () => (await one.backend.acquire(request('k')).catch(() => 'down')) !== 'down',
+      'the lock is granted',
+    );
   });
 
-  it('with waitReplicas a lock that is held is known to the promoted replica', async () => {
+  it('with waitReplicas, a promoted replica has every granted lock', async () => {
     await start(1);
     const held = granted(await one.backend.acquire(request('k')));
     replication.freeze();
@@ -104,16 +110,16 @@ describe('replicas that fall behind', () => {
     expect(await untilAnswered(() => two.backend.release(held, RELEASE))).toBe('released');
   });
 
-  it('with waitReplicas a renewal that no replica acknowledges is unknown, and renews nothing', async () => {
+  it('with waitReplicas, an unacknowledged renewal is unknown, and renews nothing', async () => {
     await start(1);
     const held = granted(await one.backend.acquire(request('k')));
     replication.freeze();
     expect(await two.backend.renew(held, 60_000)).toBe('unknown');
     replication.thaw();
-    await until(async () => (await one.backend.renew(held, 60_000)) !== 'unknown', 'it is renewed');
+    await until(async () => (await one.backend.renew(held, 60_000)) !== 'unknown', 'the lock is renewed');
   });
 
-  it('with waitReplicas a record that was written or read is known to the promoted replica', async () => {
+  it('with waitReplicas, a promoted replica has every record that was written or read', async () => {
     await start(1);
     expect((await one.backend.records.replace('job', null, 'a')).value).toBe('a');
     replication.freeze();
@@ -122,19 +128,19 @@ describe('replicas that fall behind', () => {
     expect((await admin.get(new KeyLayout('lock').recordOf('job'))) ?? 'nothing').toBe('a');
   });
 
-  it('with waitReplicas a record that no replica acknowledges is neither written nor read, until one does', async () => {
+  it('with waitReplicas, an unacknowledged record is neither written nor read until a replica acknowledges it', async () => {
     await start(1);
     expect((await one.backend.records.replace('job', null, 'a')).value).toBe('a');
     replication.freeze();
     const operations: ((records: RecordStore) => Promise<unknown>)[] = [
       (records) => records.replace('job', 'a', 'b'),
-      // It is there by now, and could still be lost.
+      // The record has been written by now, and could still be lost.
       (records) => records.replace('job', 'a', 'b'),
       (records) => records.replace('job', 'a', 'c'),
       (records) => records.read('job'),
     ];
     for (const operation of operations) {
-      // Each on a connection that has written nothing else, which no replica would have acknowledged either.
+      // Each on its own connection, without another unacknowledged write.
       const { backend } = await startBackend({
         url: `redis://127.0.0.1:${address.port}`,
         waitReplicas: 1,
@@ -147,7 +153,7 @@ describe('replicas that fall behind', () => {
     }
     replication.thaw();
     expect((await untilAnswered(() => one.backend.records.replace('job', 'a', 'b'))).value).toBe('b');
-    // WAIT is documented for writes of its own connection alone, so a read is a write, too.
+    // WAIT is documented only for writes of its own connection, so a read also writes.
     const key = new KeyLayout('lock').recordOf('job');
     const source = new Redis({ port: master.port });
     await source.pexpire(key, 60_000);
@@ -157,7 +163,7 @@ describe('replicas that fall behind', () => {
     expect((await one.backend.records.read('job')).value).toBe('b');
   });
 
-  it('with waitReplicas a loss is told also when no replica answers', async () => {
+  it('with waitReplicas, a loss is reported even if no replica responds', async () => {
     await start(1);
     const held = granted(await one.backend.acquire(request('k')));
     const lost = granted(await one.backend.acquire(request('lost')));
@@ -168,7 +174,7 @@ describe('replicas that fall behind', () => {
     replication.thaw();
   });
 
-  it('with waitReplicas a lock that was handed over is held by the receiver when replicas have it, and not before', async () => {
+  it('with waitReplicas, a lock that was handed off is granted only when replicas have it', async () => {
     await start(1);
     const held = granted(await one.backend.acquire(request('k')));
     const waiter = two.backend.acquire(request('k'));
@@ -180,12 +186,12 @@ describe('replicas that fall behind', () => {
     replication.thaw();
   });
 
-  it('with waitReplicas the time of WAIT is a part of the lease: a short one is refused soon', async () => {
+  it('with waitReplicas, WAIT is part of the lease: a request with a short lease is refused soon', async () => {
     await start(1);
     replication.freeze();
     const begun = performance.now();
     await expect(one.backend.acquire(request('k', { lease: 4_000 }))).rejects.toThrow(LockUnavailableError);
-    // A fourth of the lease. Half of the commandTimeout would be 15 s.
+    // A quarter of the lease. Half of commandTimeout would be 15 s.
     expect(performance.now() - begun).toBeLessThan(10_000);
   });
 
@@ -205,9 +211,10 @@ describe('replicas that fall behind', () => {
 
 const SEEN = `${new KeyLayout('lock').counter}seen`;
 
-// A master, its replica, and an address that leads to whichever of the two is the master: new connections, not those that stand.
+// A master, its replica, and an address that leads new connections, but not open ones, to whichever server is the
+// master.
 describe.each([IOREDIS, NODE_REDIS])(
-  'a master that hands off, and connections to it that stay open, by %s',
+  'a failover that leaves the connections to the old master open, with %s',
   (library) => {
     let old: RedisServer;
     let next: RedisServer;
@@ -222,7 +229,10 @@ describe.each([IOREDIS, NODE_REDIS])(
       address = await startTcpProxy(old.port);
       oldAdmin = new Redis(old.url);
       nextAdmin = new Redis(next.url);
-      await until(async () => (await oldAdmin.info('replication')).includes('state=online'), 'it follows');
+      await until(
+        async () => (await oldAdmin.info('replication')).includes('state=online'),
+        'the replica is connected',
+      );
     }, 60_000);
     afterEach(async () => {
       old.signal('SIGCONT');
@@ -243,28 +253,28 @@ describe.each([IOREDIS, NODE_REDIS])(
     };
     const replicated = async () => {
       await oldAdmin.set('last', '1');
-      await until(async () => (await nextAdmin.get('last')) !== null, 'it has all');
+      await until(async () => (await nextAdmin.get('last')) !== null, 'the replica has everything');
     };
 
     it.each([
       ['READONLY', 'yes'],
       ['MASTERDOWN', 'no'],
-    ])('a renewal that is answered with %s finds the new master', async (_, stale) => {
+    ])('a renewal answered with %s finds the new master', async (_, stale) => {
       const { backend } = await start(2_000);
       const grant = granted(await backend.acquire(request('k')));
       await replicated();
       await promote();
       await oldAdmin.config('SET', 'replica-serve-stale-data', stale);
-      // Of a server that is not there, so that the link stays down.
+      // Its master does not exist, so the link stays down.
       await oldAdmin.call('REPLICAOF', ['127.0.0.1', '1']);
       const renewed = await untilAnswered(() => backend.renew(grant, 30_000));
       expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
       expect(await nextAdmin.get('lock:{10}:k')).toContain(grant.holder);
     });
 
-    it('a grant that a hung master sends when it wakes up is not believed by who has left it with its commands', async () => {
+    it('a grant that a hung master sends on waking up is ignored by a process that has moved its commands to the new master', async () => {
       const holder = await start(1_000);
-      // Notices last that the master hangs.
+      // The last to notice that the master hangs.
       const slow = await start(8_000);
       const other = await start(1_000);
       const held = granted(await holder.backend.acquire(request('k')));
@@ -273,42 +283,46 @@ describe.each([IOREDIS, NODE_REDIS])(
       await untilWaiting(slow);
       const waiter = ask(other.backend, request('k'));
       await untilWaiting(other);
-      // Each waiter counts as alive for a minute from now: the old master hangs for longer than the 3 s that it gives them.
+      // Keeps every waiter live for a minute: the old master hangs for longer than the 3 s that it allows.
       for (const process of await oldAdmin.zrange(SEEN, '0', '-1')) await oldAdmin.zincrby(SEEN, 60_000, process);
       await replicated();
       old.signal('SIGSTOP');
       await promote();
-      // The first release stays unread at the old master, and would hand over to the head of its queue.
+      // The first release stays unread at the old master, and would hand off to the first waiter there.
       expect(await untilAnswered(() => holder.backend.release(held, RELEASE))).toBe('released');
       const grant = granted(await waiter);
-      // A provisional lease would end before the slow one is there.
+      // A provisional lease would end before the slow process arrives.
       expect(await other.backend.renew(grant, 600_000)).toMatchObject({});
-      await until(() => slow.events.some(({ type }) => type === 'recovered'), 'the slow one is at the new master');
+      await until(
+        () => slow.events.some(({ type }) => type === 'recovered'),
+        'the slow process is connected to the new master',
+      );
       await waitersAre(other.backend, 'k', 1);
       old.signal('SIGCONT');
       await until(
         async () => (await oldAdmin.get('lock:{10}:k'))?.includes(held.holder) !== true,
-        'the old one has read it',
+        'the old master has read the release',
       );
-      // Whatever it has sent has arrived by then.
+      // By then, anything that it sent has arrived.
       await new Promise((resolve) => setTimeout(resolve, 100));
       expect(stale).toBeUndefined();
       expect(await other.backend.release(grant, RELEASE)).toBe('released');
-      await until(() => stale !== undefined, 'its turn comes');
+      await until(() => stale !== undefined, 'the slow process is served');
       expect(granted(stale as TestGrant).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
     }, 120_000);
   },
 );
 
-// As they were recorded. That of a script on 6.2: github.com/spring-projects/spring-data-redis/issues/3042; what pcall makes of it is its end.
-describe('an error that says that a master was demoted', () => {
+// Recorded messages. For scripts on 6.2, see github.com/spring-projects/spring-data-redis/issues/3042; pcall returns
+// the end of that message.
+describe('isDemotion', () => {
   it.each([
     ['6.2, from a command', "READONLY You can't write against a read only replica."],
     [
       '6.2, from a script',
       "ERR Error running script (call to f_6f1ed002ab5595859014ebf0951522d9dd6c9a0e): @user_script:57: @user_script: 57: -READONLY You can't write against a read only replica. ",
     ],
-    ['6.2, from a script that goes on', "@user_script: 57: -READONLY You can't write against a read only replica."],
+    ['6.2, from a script that continues', "@user_script: 57: -READONLY You can't write against a read only replica."],
     [
       '6.2, without its master',
       "@user_script: 57: -MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
@@ -316,7 +330,7 @@ describe('an error that says that a master was demoted', () => {
     ['7.0', "READONLY You can't write against a read only replica. script: 6f1ed002, on @user_script:57."],
     ['7.4', "READONLY You can't write against a read only replica."],
     ['7.4, without its master', "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."],
-  ])('is recognized as %s words it', (_, message) => {
+  ])('recognizes the demotion error of %s', (_, message) => {
     expect(isDemotion(new Error(message))).toBe(true);
   });
 
@@ -324,7 +338,7 @@ describe('an error that says that a master was demoted', () => {
     "OOM command not allowed when used memory > 'maxmemory'.",
     'WRONGTYPE Operation against a key holding the wrong kind of value',
     '@user_script: 57: -NOPERM this user has no permissions to run the set command',
-  ])('is not %s', (message) => {
+  ])('does not match %s', (message) => {
     expect(isDemotion(new Error(message))).toBe(false);
   });
 });

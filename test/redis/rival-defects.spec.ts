@@ -7,8 +7,8 @@ import { FakeClock } from '../../lib/testing/index.js';
 import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { until, redisForTests } from './seam.js';
 
-// Each was seen in the package that is named, with the version of 2026: it must not be found here.
-describe('what other packages for locks on one Redis do wrong', () => {
+// Each defect occurred in the named package, in its version of 2026, and must not occur here.
+describe('defects of other packages for locks on one Redis', () => {
   const redis = redisForTests();
   let proxy: TcpProxy;
   let one: LockManager;
@@ -16,7 +16,7 @@ describe('what other packages for locks on one Redis do wrong', () => {
   const managers: LockManager[] = [];
 
   const start = async (url: string, clock: Clock = systemClock) => {
-    // Answers come in real time, so a short one would pass while a test advances its clock.
+    // Replies arrive in real time, so a short timeout would pass while a test advances its clock.
     const provider = new RedisLockProvider({ url, commandTimeout: '1h' });
     const manager = new LockManager({ providers: { redis: provider }, logger: silentLogger, shutdownGrace: 0, clock });
     await manager.start();
@@ -39,7 +39,7 @@ describe('what other packages for locks on one Redis do wrong', () => {
       0,
     );
 
-  it('redis-semaphore: while Redis is dead every renewal is an unhandled rejection, and the lock counts as held for ever', async () => {
+  it('redis-semaphore: during an outage, every renewal is an unhandled rejection, and the lock counts as held forever', async () => {
     const rejections: unknown[] = [];
     const onRejection = (reason: unknown) => rejections.push(reason);
     process.on('unhandledRejection', onRejection);
@@ -52,7 +52,7 @@ describe('what other packages for locks on one Redis do wrong', () => {
     await lock.release();
   });
 
-  it('redlock-universal: a short lease is renewed 15 000 times a second, and a PING goes before each first acquire', async () => {
+  it('redlock-universal: a short lease is renewed 15 000 times a second, and each first acquire is preceded by a PING', async () => {
     const time = new FakeClock();
     const three = await start(redis.server.url, time);
     await three.admin.inspect('k');
@@ -62,7 +62,7 @@ describe('what other packages for locks on one Redis do wrong', () => {
     const seconds = 60;
     for (let second = 0; second < seconds; second += 1) {
       await time.advance(1_000);
-      // On the same connection: when it is answered, so is a renewal.
+      // On the same connection: once this is answered, so is a renewal.
       await three.admin.inspect('k');
     }
     expect(lock.isHeld()).toBe(true);
@@ -71,7 +71,7 @@ describe('what other packages for locks on one Redis do wrong', () => {
     await lock.release();
   });
 
-  it('simple-redis-mutex: 16 waiters cost 19 commands an acquisition, and one of them starves', async () => {
+  it('simple-redis-mutex: 16 waiters cost 19 commands per acquisition, and one of them starves', async () => {
     await one.admin.inspect('k');
     await redis.admin.config('RESETSTAT');
     const turns: number[] = [];
@@ -84,10 +84,10 @@ describe('what other packages for locks on one Redis do wrong', () => {
         }
       }),
     );
-    // Each of the two processes asks again once a second for its waiters.
+    // Each of the two processes polls once a second for its waiters.
     const repeated = 2 * Math.ceil((performance.now() - begun) / 1_000);
     expect(await calls()).toBeLessThan(3 * 16 * rounds + repeated);
-    // Between two turns of one all the others have had theirs, but for those that came in meanwhile.
+    // Between two turns of one caller, all others have had theirs, except those that arrived meanwhile.
     const last = new Map<number, number>();
     turns.forEach((index, turn) => {
       expect(turn - (last.get(index) ?? turn)).toBeLessThanOrEqual(2 * 16);

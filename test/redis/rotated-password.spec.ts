@@ -14,7 +14,7 @@ const USER = 'app';
 const [OLD, NEW] = ['token-1', 'token-2'];
 const FAST = { lazyConnect: true, retryStrategy: () => 20 } as const;
 
-/** The user has this password alone, from its next connection on. */
+/** Makes this the user's only password for new connections. */
 async function setPassword(admin: Redis, password: string, command = '+@all'): Promise<void> {
   await admin.call('ACL', 'SETUSER', USER, 'on', 'resetpass', `>${password}`, '~*', '&*', command);
 }
@@ -23,7 +23,7 @@ async function endConnections(admin: Redis): Promise<void> {
   await admin.call('CLIENT', 'KILL', 'USER', USER);
 }
 
-describe('a password that is rotated', () => {
+describe('a rotated password', () => {
   const redis = redisForTests();
   const running: LockManager[] = [];
   let log: string[];
@@ -68,8 +68,8 @@ describe('a password that is rotated', () => {
   };
 
   it.each<[string, () => Rotating]>([
-    ['the options of a client of ioredis', () => byClient(new Redis({ ...FAST, ...address() }))],
-    ['the options of a client of ioredis 5', () => byClient(new Redis5({ ...FAST, ...address() }))],
+    ['the options of an ioredis client', () => byClient(new Redis({ ...FAST, ...address() }))],
+    ['the options of an ioredis 5 client', () => byClient(new Redis5({ ...FAST, ...address() }))],
     [
       'options without a client',
       () => {
@@ -79,23 +79,23 @@ describe('a password that is rotated', () => {
     ],
     ['the credentials provider of node-redis', () => byProvider((options) => createClient(options))],
     ['the credentials provider of node-redis 5', () => byProvider((options) => createClient5(options))],
-  ])('is read from %s at each connection', async (_, rotating) => {
+  ])('is read from %s for each connection', async (_, rotating) => {
     const { options, rotate } = rotating();
     const locks = await start(options);
     await setPassword(redis.admin, NEW);
     rotate();
     await endConnections(redis.admin);
     expect(await locks.withLock('k', () => 'done')).toBe('done');
-    // The connection for messages as well.
-    await until(async () => (await redis.admin.pubsub('CHANNELS')).length === 1, 'it listens');
+    // Includes the connection for messages.
+    await until(async () => (await redis.admin.pubsub('CHANNELS')).length === 1, 'the process listens');
   });
 
-  it('is named as what the server refuses, in the error and once in the log, and accepted when the client has it', async () => {
+  it('is named in the error and once in the log while the client has the old one, and works once the client has the new one', async () => {
     const client = new Redis({ ...FAST, ...address() });
     const locks = await start({ client, commandTimeout: 500 });
     await setPassword(redis.admin, NEW);
     await endConnections(redis.admin);
-    await until(() => log.some((line) => line.includes('rejects the login')), 'it is in the log');
+    await until(() => log.some((line) => line.includes('rejects the login')), 'the refusal is logged');
     const error: unknown = await locks.acquire('k', { wait: 1_000 }).catch((failure: unknown) => failure);
     expect(error).toBeInstanceOf(LockUnavailableError);
     expect(String(error)).toMatch(/Redis rejects the login \(WRONGPASS .*Check the username and password/);
@@ -104,13 +104,13 @@ describe('a password that is rotated', () => {
       expect.stringMatching(/WRONGPASS .*Check the username and password/),
     ]);
     client.options.password = NEW;
-    await until(async () => (await locks.tryAcquire('k').catch(() => null)) !== null, 'it is accepted');
+    await until(async () => (await locks.tryAcquire('k').catch(() => null)) !== null, 'the login is accepted');
   });
 
   it.each<[string, object, RegExp]>([
-    ['a wrong one', { password: 'wrong' }, /rejects the login \(WRONGPASS /],
+    ['a wrong password', { password: 'wrong' }, /rejects the login \(WRONGPASS /],
     ['none', { username: null, password: null }, /rejects the login \(NOAUTH /],
-  ])('is named at the start: %s', async (_, wrong, message) => {
+  ])('fails startup with an error that names the cause: %s', async (_, wrong, message) => {
     await redis.admin.call('ACL', 'SETUSER', 'default', 'resetpass', '>admin');
     try {
       for (const settings of [
@@ -128,7 +128,7 @@ describe('a password that is rotated', () => {
     }
   });
 
-  it('of Sentinel and of the master is read at each connection', async () => {
+  it('is read for each connection to Sentinel and to the master', async () => {
     const sentinel = await startRedisServer({ sentinel: `sentinel monitor locks 127.0.0.1 ${redis.server.port} 1` });
     const watch = new Redis(sentinel.port, { protocol: 2 });
     try {
@@ -146,9 +146,9 @@ describe('a password that is rotated', () => {
       await Promise.all([watch, redis.admin].map((admin) => setPassword(admin, NEW)));
       Object.assign(client.options, { password: NEW, sentinelPassword: NEW });
       const listening = async () => String(await watch.call('CLIENT', 'LIST')).split(`user=${USER}`).length - 1;
-      // The connections that hear of failovers connect again by themselves.
+      // The connections that listen for failovers reconnect automatically.
       await endConnections(watch);
-      await until(async () => (await listening()) >= 2, 'they listen to the Sentinel');
+      await until(async () => (await listening()) >= 2, 'both connections listen to the Sentinel');
       await endConnections(redis.admin);
       expect(await locks.withLock('k', () => 'done')).toBe('done');
     } finally {
@@ -162,7 +162,7 @@ describe('a password that is rotated', () => {
     ['ioredis', (nodes, redisOptions) => new Cluster(nodes, { redisOptions, lazyConnect: true })],
     ['ioredis 5', (nodes, redisOptions) => new Cluster5(nodes, { redisOptions, lazyConnect: true })],
   ])(
-    'of the nodes of a Cluster is read from the options of the client of %s at each connection',
+    'is read from the options of an %s Cluster client for each node connection',
     async (_, make) => {
       const cluster = await startRedisCluster();
       const admins = cluster.addresses.map(({ host, port }) => new Redis(port, host));

@@ -1,6 +1,7 @@
-// One process of a fleet with a scheduled job, which runs as long as its parent lets it. It tells when a run begins and
-// ends, and how often it has skipped one. argv: the folder of the compiled library, the URL of Redis, and 'runOnce' for a process
-// that asks the service instead of the decorator.
+// One process of a fleet with a scheduled job, which runs until its parent ends the run. It reports when a run begins
+// and ends, and each skipped run.
+// argv: the folder of the compiled library, the URL of Redis, and 'runOnce' for a process that calls the service
+// instead of using the decorator.
 import 'reflect-metadata';
 import { Inject, Injectable, Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
@@ -58,7 +59,7 @@ Module({
     DistributedLockModule.forRoot({
       provider: new RedisLockProvider({ url }),
       defaults: { lease: '6s' },
-      // The parent ends a run, late on a busy machine.
+      // The parent ends a run, which takes a while on a busy machine.
       shutdownGrace: '2m',
     }),
   ],

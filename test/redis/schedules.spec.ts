@@ -7,7 +7,7 @@ import { until } from './seam.js';
 
 const PROGRAM = fileURLToPath(new URL('schedule-program.mjs', import.meta.url));
 
-/** What a process of the fleet tells of a run: its fencing token is the time of its grant by the server's clock, in µs. */
+/** A report of one run. Its fencing token is the time of its grant by the server's clock, in µs. */
 interface Report {
   readonly event: 'ready' | 'begin' | 'end' | 'skipped';
   readonly token: string;
@@ -24,7 +24,7 @@ interface Member {
   skipped: number;
 }
 
-describe('a job in four processes, two by @RunOnce and two by runOnce(), each of which fires it every 50 ms at its own times, with minHold of one second', () => {
+describe('a job with minHold of one second in four processes, two with @RunOnce and two with runOnce(), each of which fires it every 50 ms', () => {
   let server: RedisServer;
   let library: CompiledLibrary;
   const members = new Set<Member>();
@@ -61,14 +61,14 @@ describe('a job in four processes, two by @RunOnce and two by runOnce(), each of
     for (const { process } of members) process.send({ order: what });
   };
 
-  /** The next run that begins after now. */
+  /** Waits for the next run that begins after now. */
   async function nextRun(): Promise<Run> {
     const count = runs.length;
     await until(() => runs.length > count, 'the job runs', 60_000);
     return runs[count] as Run;
   }
 
-  /** Every member but `runner` fires, finds the key taken and skips, several times. */
+  /** Waits until every member but `runner` has fired the job and skipped it several times. */
   async function everybodySkips(runner: Member): Promise<void> {
     const others = [...members].filter((member) => member !== runner);
     const before = new Map(others.map((member) => [member, member.skipped]));
@@ -79,7 +79,10 @@ describe('a job in four processes, two by @RunOnce and two by runOnce(), each of
     );
   }
 
-  /** Microseconds of the server's clock between the grants of neighbouring runs, the messages of two processes sorted. */
+  /**
+   * Returns the µs of the server's clock between the grants of consecutive runs. Messages of two processes may arrive
+   * out of order, so it sorts.
+   */
   const gaps = () => {
     const tokens = runs.map(({ token }) => token).sort((a, b) => (a < b ? -1 : 1));
     return tokens.slice(1).map((token, index) => Number(token - (tokens[index] ?? 0n)));
@@ -93,21 +96,21 @@ describe('a job in four processes, two by @RunOnce and two by runOnce(), each of
     expect(Math.min(...gaps())).toBeGreaterThanOrEqual(A_SECOND);
   }, 90_000);
 
-  it('is not run by anybody else while a run takes longer than that and than its lease', async () => {
+  it('is not run by another process while a run outlasts minHold and the lease', async () => {
     order('linger');
     const long = await nextRun();
     const count = runs.length;
     const begun = performance.now();
-    // The lease is six seconds: by then it has been renewed.
+    // The lease is six seconds, so by then it has been renewed.
     while (performance.now() - begun < 6_500) await everybodySkips(long.by);
     expect(runs).toHaveLength(count);
     order('go on');
-    await until(() => ended.some(({ token }) => BigInt(token) === long.token), 'it ends');
+    await until(() => ended.some(({ token }) => BigInt(token) === long.token), 'the long run ends');
     expect(ended.find(({ token }) => BigInt(token) === long.token)?.held).toBe(true);
     await nextRun();
   }, 240_000);
 
-  it('is taken over when its runner crashes, not before its time is over', async () => {
+  it('is taken over after its runner crashes, but not before minHold is over', async () => {
     order('linger');
     const crashed = await nextRun();
     members.delete(crashed.by);
@@ -118,7 +121,7 @@ describe('a job in four processes, two by @RunOnce and two by runOnce(), each of
     expect(ended.some(({ token }) => BigInt(token) === crashed.token)).toBe(false);
   }, 180_000);
 
-  it('is finished by a process that is replaced, and not repeated by the one that takes its place', async () => {
+  it('is finished by a process that shuts down, and not repeated by its replacement', async () => {
     order('linger');
     const last = await nextRun();
     members.delete(last.by);

@@ -14,7 +14,7 @@ describe('rules of the lock script', () => {
     return Array.isArray(reply) ? (reply as unknown[])[0] : reply;
   };
   const now = () => serverTime(redis.admin);
-  /** `process` asked for the last time `ms` ago. */
+  /** Records that `process` last polled `ms` ago. */
   const silentFor = async (process: string, ms: number) =>
     redis.admin.zadd(SEEN, Math.floor((await now()) - ms), process);
   const token = expect.stringMatching(/^\d{16}$/);
@@ -38,7 +38,7 @@ describe('rules of the lock script', () => {
     ['of a writer', 'A', 'x'],
     ['of a reader', 'a', 's'],
     ['of a limited holder', 'l', 'l'],
-  ])('a provisional lease %s that runs out passes its process over', async (_, letter) => {
+  ])("when a provisional lease %s ends, the holder's process is passed over from then on", async (_, letter) => {
     await run(HERE, ['A3000', 'one', 60_000]);
     await run(THERE, [letter === 'l' ? 'l1 1 2' : `${letter}1`, 'two', 60_000]);
     expect(await run(THERE, ['R', 'one', 0], ['I', '', 0])).toEqual([1, expect.anything(), claimed('two')]);
@@ -46,7 +46,7 @@ describe('rules of the lock script', () => {
     expect(Number(await redis.admin.zscore(SEEN, THERE))).toBeLessThanOrEqual((await now()) - 3_000);
   });
 
-  it('all waiters of a process that has not asked for 3 s are removed by one look', async () => {
+  it('one call removes all waiters of a process that has not polled for 3 s', async () => {
     await run(HERE, ['A3000', 'one', 60_000]);
     await run(THERE, ...Array.from({ length: 1_000 }, (_, index): Operation => ['A3000', `dead${index}`, 60_000]));
     await run(HERE, ['A3000', 'two', 60_000]);
@@ -55,7 +55,7 @@ describe('rules of the lock script', () => {
     expect(await redis.admin.exists(QUEUE)).toBe(0);
   });
 
-  it('a removed waiter comes back with its age, and precedes those that came later', async () => {
+  it('a removed waiter returns with its age, and precedes waiters that arrived later', async () => {
     await run(HERE, ['A3000', 'one', 60_000]);
     expect(await lone(THERE, 'A3000:1000', 'two', 60_000)).toEqual(queued);
     await run(HERE, ['A3000', 'three', 60_000]);
@@ -94,18 +94,15 @@ describe('rules of the lock script', () => {
       ],
       3_000,
     ],
-  ] as const)(
-    'the answer to an ask that is queued says when a key that is %s frees itself',
-    async (_, before, left) => {
-      await run(HERE, ...before);
-      const answer = String(await lone(HERE, 'A3000', 'waiter', 60_000));
-      const [, freeIn] = /^q\d{16}(\d+)(?: \w+ \d+| \+\d+)?$/.exec(answer) ?? [];
-      expect(Number(freeIn)).toBeLessThanOrEqual(left);
-      expect(Number(freeIn)).toBeGreaterThan(left - 2_000);
-    },
-  );
+  ] as const)('the reply to a queued request contains when a key that is %s becomes free', async (_, before, left) => {
+    await run(HERE, ...before);
+    const answer = String(await lone(HERE, 'A3000', 'waiter', 60_000));
+    const [, freeIn] = /^q\d{16}(\d+)(?: \w+ \d+| \+\d+)?$/.exec(answer) ?? [];
+    expect(Number(freeIn)).toBeLessThanOrEqual(left);
+    expect(Number(freeIn)).toBeGreaterThan(left - 2_000);
+  });
 
-  it('attempts with minHold are handed the lock one by one', async () => {
+  it('requests with minHold are handed the lock one at a time', async () => {
     const attempt = (holder: string, age: number): Operation => [`B3000m:${age}:600000`, holder, 60_000];
     await run(HERE, ['A3000', 'one', 60_000], attempt('two', 2_000), attempt('three', 1_000));
     expect(await run(HERE, ['R', 'one', 0])).toEqual([1, claimed('two')]);
@@ -113,7 +110,7 @@ describe('rules of the lock script', () => {
     expect(await run(HERE, ['R3000m', 'two', 0])).toEqual([1, claimed('three')]);
   });
 
-  it('a waiter whose process nobody knows any more is removed', async () => {
+  it('a waiter whose process has no record is removed', async () => {
     await run(HERE, ['A3000', 'one', 60_000]);
     await run(THERE, ['A3000', 'two', 60_000]);
     await redis.admin.del(SEEN);
@@ -121,7 +118,7 @@ describe('rules of the lock script', () => {
     expect(await redis.admin.exists(QUEUE)).toBe(0);
   });
 
-  it('processes that have not asked for more than 10 s are forgotten when others come', async () => {
+  it('processes that have not polled for more than 10 s are forgotten when another one polls', async () => {
     const dead = Array.from({ length: 150 }, (_, index) => String(index).padStart(12, '0'));
     const at = await now();
     await redis.admin.zadd(SEEN, ...dead.flatMap((process) => [at - 11_000, process]));
@@ -131,13 +128,13 @@ describe('rules of the lock script', () => {
     expect((await redis.admin.zrange(SEEN, '0', '-1')).sort()).toEqual([HERE, THERE, 'cccccccccccc']);
   });
 
-  it('a renewal that finds the lock lost serves who waits', async () => {
+  it('a renewal that finds the lock lost grants it to the next waiter', async () => {
     await run(HERE, ['A3000', 'one', 60_000], ['A3000', 'two', 60_000]);
     await redis.admin.del(LOCK);
     expect(await run(HERE, ['C', 'one', 60_000])).toEqual([0, claimed('two')]);
   });
 
-  it('a confirmation keeps the minHold of a lock that was handed over, and so do renewals', async () => {
+  it('a confirmation keeps the minHold of a handed-off lock, and so do renewals', async () => {
     await run(HERE, ['A3000', 'one', 60_000], ['B3000::600000', 'two', 1_000]);
     expect(await run(HERE, ['R', 'one', 0], ['I', '', 0])).toEqual([1, expect.anything(), claimed('two')]);
     for (const code of ['C600000', 'C']) {
@@ -147,7 +144,7 @@ describe('rules of the lock script', () => {
   });
 
   describe('for readers', () => {
-    it('a release honours keepFor: nobody writes until it has passed', async () => {
+    it('a release honors keepFor: no writer gets the lock until it has passed', async () => {
       expect(await lone(HERE, 't', 'one', 600_000)).toEqual(token);
       expect(await lone(HERE, 'r', 'one', 70_000)).toBe(1);
       expect(await lone(HERE, 'C', 'one', 30_000)).toBe(0);
@@ -157,19 +154,19 @@ describe('rules of the lock script', () => {
       expect(Number(ends) - (await now())).toBeLessThanOrEqual(70_000);
     });
 
-    it('a renewal never shortens a minHold', async () => {
+    it('a renewal never shortens minHold', async () => {
       expect(await lone(HERE, 't::600000', 'one', 1_000)).toEqual(token);
       expect(await lone(HERE, 'C', 'one', 1_000)).toEqual(expect.stringMatching(/^h\d{16}1000$/));
       expect(Number(await redis.admin.zscore(READERS, 'hone')) - (await now())).toBeGreaterThan(500_000);
     });
 
-    it('the records live as long as the latest of them', async () => {
+    it('the keys live as long as the latest record', async () => {
       await run(HERE, ['t', 'one', 20_000], ['t', 'two', 1_000]);
       expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(20_000);
       expect(await redis.admin.pttl(READERS)).toBeGreaterThan(20_000);
     });
 
-    it('those that have left retain the lock by one record, until the latest of their times', async () => {
+    it('readers that have left retain the lock with one record, until the latest of their times', async () => {
       const readers = Array.from({ length: 20 }, (_, index) => `r${index}`);
       await run(HERE, ...readers.map((reader): Operation => ['t', reader, 60_000]));
       for (const [index, reader] of readers.entries()) await lone(HERE, 'r', reader, index === 3 ? 600_000 : 70_000);
@@ -178,18 +175,18 @@ describe('rules of the lock script', () => {
       expect(await lone(HERE, 'I', '', 0)).toMatch(/^retained shared 0 0 /);
     });
 
-    it('a release by force frees all of them', async () => {
+    it('a forced release frees all readers', async () => {
       await run(HERE, ['t', 'one', 20_000], ['t', 'two', 20_000]);
       expect(await lone(HERE, 'F', '', 0)).toBe(1);
       expect(await redis.admin.keys(`${LOCK}*`)).toEqual([]);
       expect(await run(HERE, ['C', 'one', 1_000], ['r', 'two', 0], ['T', 'three', 60_000])).toEqual([0, 0, token]);
       await lone(HERE, 'R', 'three', 0);
-      // Nor do they come back with the next reader.
+      // The old readers must not reappear with the next one.
       await run(HERE, ['t', 'four', 20_000]);
       expect(await redis.admin.zrange(READERS, '0', '-1')).toEqual(['hfour']);
     });
 
-    it('a release by force serves who waits', async () => {
+    it('a forced release grants the lock to the next waiter', async () => {
       expect(await run(HERE, ['t', 'one', 20_000], ['A3000', 'two', 60_000])).toEqual([token, queued]);
       expect(await run(HERE, ['F', '', 0])).toEqual([1, claimed('two')]);
     });
@@ -202,14 +199,14 @@ describe('rules of the lock script', () => {
       ms,
     ];
 
-    it('a renewal never shortens a minHold, and the record lives as long as the latest of them', async () => {
+    it('a renewal never shortens minHold, and the keys live as long as the latest record', async () => {
       expect(await lone(HERE, 'l3000 1 2::600000', 'one', 1_000)).toEqual(token);
       await run(HERE, limited('two', 20_000));
       expect(await lone(HERE, 'C 1 2', 'one', 1_000)).toEqual(expect.stringMatching(/^h\d{16}1000$/));
       expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(500_000);
     });
 
-    it('a full memory refuses new ones, and lets the others renew, leave and hand on', async () => {
+    it('full memory refuses new holders, and lets the others renew, leave and hand off', async () => {
       await run(HERE, limited('one'), limited('two'), limited('three', 60_000, 2_000), limited('four', 60_000, 1_000));
       await redis.admin.config('SET', 'maxmemory', '1');
       try {
@@ -225,7 +222,7 @@ describe('rules of the lock script', () => {
       expect(await lone(HERE, 'I', '', 0)).toMatch(/^retained limited 0 0 \d+ \d{16} \d{16}  1 2$/);
     });
 
-    it('one whose process does not listen takes nothing, and its waiter is removed', async () => {
+    it('a waiter whose process does not listen is removed, and gets nothing', async () => {
       await run(HERE, limited('one'), limited('two'));
       await run(THERE, limited('three'));
       expect(await run(HERE, ['e 1 2', 'one', 0])).toEqual([1]);
@@ -234,13 +231,13 @@ describe('rules of the lock script', () => {
     });
 
     const HOLDERS = `${LOCK}}r`;
-    /** The lock without its token, and its holders. */
+    /** Returns the lock's value without its token, and its holders. */
     const records = async () => [
       (await redis.admin.get(LOCK))?.replace(/\d{16}/, ''),
       await redis.admin.zrange(HOLDERS, '0', '-1'),
     ];
 
-    it('one that is alone has one key, the same by the short path as by the general one', async () => {
+    it('a lone holder has one key, the same through the short path as through the general one', async () => {
       for (const attempt of [limited('one', 1_000), ['m3000 1 2', 'one', 1_000]] as const) {
         expect(await run(HERE, attempt)).toEqual(token);
         const short = await records();
@@ -248,7 +245,7 @@ describe('rules of the lock script', () => {
         expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(0);
         expect(await redis.admin.pttl(LOCK)).toBeLessThanOrEqual(1_000);
         expect(await run(HERE, ['e 1 2', 'one', 0])).toBe(1);
-        // Two operations never take the short path.
+        // A call with two operations never takes the short path.
         await run(HERE, attempt, ['I', '', 0], attempt, ['F', '', 0], attempt);
         expect(await records()).toEqual(short);
         expect(await run(HERE, ['e 1 2', 'one', 0], ['I', '', 0])).toEqual([1, '']);
@@ -256,7 +253,7 @@ describe('rules of the lock script', () => {
       }
     });
 
-    it('one that is alone is renewed and shown without a record, and gets one with its lease when another comes', async () => {
+    it('a lone holder is renewed and inspected without a record, and gets one with its lease when another holder arrives', async () => {
       const one = '1'.repeat(32);
       const first = await run(HERE, limited(one, 5_000));
       expect(await run(HERE, ['C 1 2', one, 60_000])).toEqual([`h${String(first)}60000`]);
@@ -268,13 +265,13 @@ describe('rules of the lock script', () => {
       const ends = Number(await redis.admin.zscore(HOLDERS, `h${one} 1 2`)) - before;
       expect(ends).toBeGreaterThan(40_000);
       expect(ends).toBeLessThanOrEqual(60_001);
-      // Both outlive the last record.
+      // Both keys outlive the last record.
       for (const key of [LOCK, HOLDERS]) expect(await redis.admin.pttl(key)).toBeGreaterThan(ends);
       expect(await run(HERE, ['e 1 2', one, 0], ['e 1 2', 'two', 0])).toEqual([1, 1]);
       expect(await redis.admin.exists(LOCK, HOLDERS)).toBe(0);
     });
 
-    it('one that is alone is waited for, renewed and followed when the memory is full', async () => {
+    it('a lone holder can be waited for, renewed and succeeded when memory is full', async () => {
       await run(HERE, limited('one'));
       await redis.admin.config('SET', 'maxmemory', '1');
       try {
@@ -286,7 +283,7 @@ describe('rules of the lock script', () => {
       }
     });
 
-    it('one that is alone keeps out a reader and a writer, and they get the lock when it leaves', async () => {
+    it('a lone holder keeps out a reader and a writer, which get the lock when it leaves', async () => {
       for (const [code, release] of [
         ['A3000', 'R'],
         ['a3000', 'r'],
@@ -298,9 +295,9 @@ describe('rules of the lock script', () => {
       }
     });
 
-    it('the short path frees nothing that is over, unconfirmed, retained or waited for', async () => {
+    it('the short path frees no lock that has ended, is unconfirmed, is retained, or has waiters', async () => {
       await run(HERE, limited('one', 20));
-      await until(async () => (await redis.admin.exists(LOCK)) === 0, 'its lease is over');
+      await until(async () => (await redis.admin.exists(LOCK)) === 0, 'the lease is over');
       expect(await run(HERE, ['e 1 2', 'one', 0])).toEqual([0]);
       await run(HERE, limited('one'));
       expect(await run(HERE, ['e 1 2', 'on', 0])).toEqual([0]);
@@ -312,13 +309,13 @@ describe('rules of the lock script', () => {
       expect(await run(HERE, ['e 1 2', 'four', 0])).toEqual([0]);
     });
 
-    /** How many bytes these calls write to the log, which is what replicas receive. */
+    /** Returns how many bytes `work` appends to the AOF, which is also what replicas receive. */
     const written = async (work: () => Promise<unknown>) => {
       await redis.admin.config('SET', 'appendonly', 'yes', 'auto-aof-rewrite-percentage', '0');
       const persistence = async (field: string) =>
         Number(new RegExp(`^${field}:(\\d+)`, 'm').exec(await redis.admin.info('persistence'))?.[1]);
-      await until(async () => (await persistence('aof_rewrite_in_progress')) === 0, 'the log is written');
-      await until(async () => (await persistence('aof_enabled')) === 1, 'there is a log');
+      await until(async () => (await persistence('aof_rewrite_in_progress')) === 0, 'the AOF is rewritten');
+      await until(async () => (await persistence('aof_enabled')) === 1, 'the AOF is on');
       const before = await persistence('aof_current_size');
       await work();
       const bytes = (await persistence('aof_current_size')) - before;
@@ -327,7 +324,7 @@ describe('rules of the lock script', () => {
       return bytes;
     };
 
-    it('one that enters, is renewed or leaves writes no other holder to the log', async () => {
+    it('entering, renewing or leaving writes no other holder to the AOF', async () => {
       const enter = (holder: string): Operation => ['m3000 1 1000', holder, 60_000];
       await run(HERE, ...Array.from({ length: 300 }, (_, index) => enter(`holder${index}`)));
       const bytes = await written(async () => {
@@ -338,7 +335,7 @@ describe('rules of the lock script', () => {
       expect(bytes).toBeLessThan(2_000);
     });
 
-    it('a release that grants to a thousand writes as much for each as for the first', async () => {
+    it('a release that grants to a thousand waiters writes as much for each as for the first', async () => {
       const holder = (index: number) => String(index).padStart(32, '0');
       await run(HERE, ['l3000 1000 1000', 'one', 60_000]);
       for (let first = 0; first < 1_000; first += 100) {
@@ -358,7 +355,7 @@ describe('rules of the lock script', () => {
       expect(bytes / 1_000).toBeLessThan(500);
     });
 
-    it('a call that has looked at hundreds looks at no further lock', async () => {
+    it('a call that has inspected hundreds of holders inspects no further lock', async () => {
       const enter = (holder: string): Operation => ['m3000 1 1000', holder, 60_000];
       const look: Operation = ['I', '', 0];
       await run(HERE, ...Array.from({ length: 10 }, (_, index) => enter(`holder${index}`)));
@@ -369,11 +366,11 @@ describe('rules of the lock script', () => {
       expect(await run(HERE, look, look)).toEqual([expect.stringMatching(/^held limited 500 /), 'a']);
     });
 
-    it('an ask reads none of the waiters while the limit is reached', async () => {
+    it('a request reads no waiters while the limit is reached', async () => {
       await run(HERE, limited('one'), limited('two'), limited('three'));
       await redis.admin.config('RESETSTAT');
       await run(HERE, limited('four'), ['C 1 2', 'one', 60_000]);
-      // The one reads when the first holder ends.
+      // The one call reads when the first holder's lease ends.
       expect(await redis.admin.info('commandstats')).toContain('cmdstat_zrange:calls=1,');
     });
   });

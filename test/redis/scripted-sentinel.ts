@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 
-/** Answers as a Sentinel does whose master is on `port`, when it is let to, and tells of a fail-over when it is told to. */
+/** Acts as a Sentinel whose master is on `port`. A test makes it silent, and makes it announce a failover. */
 export class ScriptedSentinel {
   readonly #subscribers = new Set<Socket>();
-  /** Those that speak RESP 3, in which messages are of a type of their own. */
+  /** Clients that speak RESP 3, which has its own type for messages. */
   readonly #modern = new Set<Socket>();
   #asking: Socket[] = [];
   #isSilent = false;
@@ -36,12 +36,12 @@ export class ScriptedSentinel {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** How many want to know where the master is, and have not been answered. */
+  /** How many requests for the master's address are unanswered. */
   get asking(): number {
     return this.#asking.length;
   }
 
-  /** How many would be told of a fail-over. */
+  /** How many clients are subscribed to failovers. */
   get listening(): number {
     return this.#subscribers.size;
   }
@@ -67,7 +67,7 @@ export class ScriptedSentinel {
   }
 
   #answer(socket: Socket, commands: string): void {
-    // The first line of each command says how many parts it has.
+    // The first line of each command contains its number of parts.
     const [, ...each] = commands.toLowerCase().split(/^\*\d+\r\n/m);
     for (const command of each) {
       if (command.includes('get-master-addr-by-name')) {

@@ -13,19 +13,22 @@ import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { TIMEOUT, until } from '../until.js';
 import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
 
-/** Of every backend that is started here. */
+/** The instance of every backend started here. */
 export const INSTANCE = { id: '0123456789ab', name: 'host:1' };
 
 export { granted, request, type TestGrant, type TestRequest } from '../direct-backend.js';
 export { until };
 
-// A test that fails half-way must not leave connections that keep Jest from ending.
+// A test that fails halfway must not leave connections that keep Jest from exiting.
 const started = new Set<RedisBackend>();
 afterAll(async () => {
   await Promise.all([...started].map((backend) => backend.close()));
 });
 
-/** A server for the tests of one `describe`, empty at the start of each, and a client that asks it without a backend. */
+/**
+ * Starts a server for the tests of one `describe`, and an admin client that bypasses the backends. Each test starts
+ * with an empty server.
+ */
 export function redisForTests(): { readonly server: RedisServer; readonly admin: Redis } {
   let server!: RedisServer;
   let admin!: Redis;
@@ -54,12 +57,12 @@ export interface StartedBackend {
   readonly events: TestEvent[];
 }
 
-/** What the core gives to a backend; its events go into `events`. */
+/** Returns the context that the core passes to a backend. Its events go into `events`. */
 export function contextFor(events: TestEvent[], context: Partial<BackendContext> = {}): BackendContext {
   return contextOf(events, { name: 'redis', ...context });
 }
 
-/** A backend that is not connected. */
+/** Returns a backend that is not connected. */
 export function backendOf(
   options: RedisLockProviderOptions,
   context: Partial<BackendContext> = {},
@@ -70,7 +73,7 @@ export function backendOf(
   return direct(backend, events);
 }
 
-/** Connects a backend: to Redis, each one is a process of its own. */
+/** Connects a backend. To Redis, each one is a separate process. */
 export async function startBackend(
   options: RedisLockProviderOptions,
   context: Partial<BackendContext> = {},
@@ -82,19 +85,19 @@ export async function startBackend(
 }
 
 /**
- * As {@link startBackend}, with a clock that stands still until the test advances it. Its waiters do not ask again by themselves, so they
- * get a lock only from a message, or in the next second of this clock. (The server counts in real time: it passes over a process that has
- * not asked for 3 s.)
+ * Like {@link startBackend}, with a clock that stands still until the test advances it. Meanwhile its waiters don't
+ * poll, so they get a lock only from a message, or in the next second of this clock. (The server counts in real time:
+ * it passes over a process that has not polled for 3 s.)
  */
 export async function startWithFakeClock(
   options: RedisLockProviderOptions,
 ): Promise<StartedBackend & { readonly time: FakeClock }> {
   const time = new FakeClock();
-  // It counts on the same clock, so a short one would pass while the test advances it.
+  // The timeout runs on the same clock, so a short one would pass while the test advances it.
   return { ...(await startBackend({ commandTimeout: '1h', ...options }, { clock: time })), time };
 }
 
-/** Two processes on one server: a steady one, and one whose wire can be cut. Anew for each test of one `describe`. */
+/** Starts two processes on one server, a steady one and one whose wire can be cut, for each test of one `describe`. */
 export function twoProcesses(
   redis: { readonly server: RedisServer },
   library: ClientLibrary = IOREDIS,
@@ -104,10 +107,10 @@ export function twoProcesses(
   let proxy!: TcpProxy;
   beforeEach(async () => {
     proxy = await startTcpProxy(redis.server.port);
-    // A server that is slow to answer must not cost the steady one its connection.
+    // A server that is slow to respond must not cost the steady process its connection.
     steady = await startBackend({ ...library.server(redis.server.url), commandTimeout: '10s' });
     shaky = await startBackend(library.server(`redis://127.0.0.1:${proxy.port}`));
-    // The script is known from here on, so that a lost reply is that of an operation.
+    // Makes the server load the script, so a lost reply belongs to an operation.
     await Promise.all([steady.backend.inspect('nothing'), shaky.backend.inspect('nothing')]);
   });
   afterEach(async () => {
@@ -127,31 +130,36 @@ export function twoProcesses(
   };
 }
 
-/** Its last caller leaves: the core aborts it, and releases it in any case. Answers what the release did. */
+/**
+ * Makes the last caller of a request leave: the core aborts the request and releases it in any case. Returns the
+ * outcome of the release.
+ */
 export function leave(backend: DirectBackend<RedisBackend>, request: TestRequest): Promise<ReleaseOutcome> {
   request.abort();
   return backend.release(request, RELEASE);
 }
 
-/** Asks for a lock as the core does: again with the same request, until there is an answer. */
+/** Acquires as the core does: resends the same request until there is an answer. */
 export function ask(backend: DirectBackend<RedisBackend>, request: AcquireRequest): Promise<TestGrant | 'busy'> {
   return untilAnswered(() => backend.acquire(request), 60_000);
 }
 
 const layout = new KeyLayout('lock');
 
-/** The server's clock, in ms. */
+/** Returns the server's time, in ms. */
 export async function serverTime(admin: Redis): Promise<number> {
   const [seconds, micros] = await admin.time();
   return Number(seconds) * 1_000 + Number(micros) / 1_000;
 }
 
-/** The record of a lock that nobody renews, or that is retained, expires now instead of later. */
+/** Expires the record of a lock that is retained, or that no process renews, now instead of later. */
 export async function expire(admin: Redis, key: string): Promise<void> {
   await admin.pexpire(layout.lockOf(key), 1);
 }
 
-/** Resolves when the server has no record of the lock any more. Looking through a backend would serve the waiters. */
+/**
+ * Resolves when the server has no record of the lock any more. Inspecting it through a backend would serve the waiters.
+ */
 export async function untilExpired(admin: Redis, key: string): Promise<void> {
   await until(async () => (await admin.exists(layout.lockOf(key))) === 0, `"${key}" has expired`);
 }
@@ -159,14 +167,17 @@ export async function untilExpired(admin: Redis, key: string): Promise<void> {
 export const RELEASE = { keepFor: 0, failed: false };
 
 /**
- * Resolves when `count` attempts of this backend have been reported as waiting. The length of the queue proves less: the reply may still be on its
- * way, and a handoff or a cut would overtake it.
+ * Resolves when `count` attempts of this backend have been reported as waiting. The length of the queue proves less:
+ * the reply may still be in flight, and a handoff or a cut would overtake it.
  */
 export async function untilWaiting({ events }: StartedBackend, count = 1): Promise<void> {
-  await until(() => events.filter(({ type }) => type === 'waiting').length >= count, `${count} know that they wait`);
+  await until(
+    () => events.filter(({ type }) => type === 'waiting').length >= count,
+    `${count} are reported as waiting`,
+  );
 }
 
-/** Resolves when the server counts so many waiters of a key. */
+/** Resolves when the server counts `count` waiters of a key. */
 export async function waitersAre(
   observer: { inspect(key: string): Promise<{ readonly waiters: number | null } | null> },
   key: string,
@@ -175,7 +186,7 @@ export async function waitersAre(
   await until(async () => (await observer.inspect(key))?.waiters === count, `${count} wait for "${key}"`);
 }
 
-/** Whether a promise has settled by now. */
+/** Checks whether a promise has settled. */
 export async function isSettled(promise: PromiseLike<unknown>): Promise<boolean> {
   const pending = Symbol();
   const first = await Promise.race([promise, new Promise((resolve) => setImmediate(resolve, pending))]).catch(
@@ -184,7 +195,7 @@ export async function isSettled(promise: PromiseLike<unknown>): Promise<boolean>
   return first !== pending;
 }
 
-/** The first answer of `ask` that is not "unknown", nor that the backend is unavailable. */
+/** Returns the first result of `ask` other than "unknown", and retries while the backend is unavailable. */
 export async function untilAnswered<T>(ask: () => Promise<T>, within = TIMEOUT): Promise<T> {
   let answer: T | undefined;
   let cause: unknown;
@@ -209,7 +220,7 @@ export const THERE = 'bbbbbbbbbbbb';
 
 export type Operation = readonly [code: string, holder: string, ms: number];
 
-/** Runs the script by itself: one call of `process` with these operations, all on {@link LOCK}. */
+/** Runs the script without a backend: one call of `process` with these operations, all on {@link LOCK}. */
 export function callScript(redis: Redis, process: string, operations: readonly Operation[]): Promise<unknown> {
   const locks = operations.map(() => LOCK);
   return redis.eval(LOCK_SCRIPT.text, 1 + operations.length, COUNTER, ...locks, process, ...operations.flat());

@@ -18,16 +18,16 @@ import {
 } from './seam.js';
 
 /**
- * Of 1 s until a Sentinel calls the master down, the votes, and our own connections. Sentinels that stood still for 2 s do nothing
- * for the next 30 s (their TILT mode): so it is longer than that.
+ * Covers the 1 s until a Sentinel considers the master down, the votes, and our own reconnects. Sentinels that stood
+ * still for 2 s do nothing for the next 30 s (their TILT mode), so it is longer than that.
  */
 const SECONDS = 45_000;
 
 // Longer than a failover takes.
 const LONG = { lease: 600_000 };
 
-// One after the other, on the same servers: the second test finds another master than the first.
-describe.each([IOREDIS, NODE_REDIS])('a failover by Sentinel in the middle of a hold, by %s', (library) => {
+// The tests run in order on the same servers: the second one starts with the master that the first one promoted.
+describe.each([IOREDIS, NODE_REDIS])('Sentinel failover while a lock is held, with %s', (library) => {
   let redis: RedisSentinels;
   let one: StartedBackend;
   let two: StartedBackend;
@@ -61,13 +61,13 @@ describe.each([IOREDIS, NODE_REDIS])('a failover by Sentinel in the middle of a 
         master = others[roles.indexOf('master')];
         return master !== undefined;
       },
-      'another master',
+      'another server is the master',
       SECONDS,
     );
     return master as RedisServer;
   };
 
-  it('a Sentinel that hangs is passed over', async () => {
+  it('a hung Sentinel is passed over', async () => {
     redis.sentinels[0]?.signal('SIGSTOP');
     const { backend } = await startBackend(library.sentinel(redis.options));
     granted(await backend.acquire(request('start')));
@@ -75,16 +75,17 @@ describe.each([IOREDIS, NODE_REDIS])('a failover by Sentinel in the middle of a 
     redis.sentinels[0]?.signal('SIGCONT');
   }, 60_000);
 
-  it('hung: the hold and the queue go on with the new master, and the old one grants nothing when it wakes up', async () => {
+  it('when the master hangs, the lock and the queue continue on the new master, and the old one grants nothing on waking up', async () => {
     const held = granted(await one.backend.acquire(request('k', LONG)));
-    // As the core does, by the same id: a Sentinel that tells of the failover late breaks the connection to the new master again.
+    // Retries with the same id, as the core does: a Sentinel that announces the failover late breaks the connection to
+    // the new master again.
     const wish = request('k', { wait: 600_000 });
     const waiter = untilAnswered(() => two.backend.acquire(wish), 2 * SECONDS);
     await untilWaiting(two);
     redis.master.signal('SIGSTOP');
     const begun = performance.now();
     const renewed = await untilAnswered(() => one.backend.renew(held, LONG.lease), SECONDS);
-    console.info(`Master hung: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
+    console.info(`Master hung: the lock was renewed after ${Math.round(performance.now() - begun)} ms.`);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
     const master = await masterApartFrom(redis.master);
     await untilAnswered(() => one.backend.release(held, RELEASE), SECONDS);
@@ -98,53 +99,56 @@ describe.each([IOREDIS, NODE_REDIS])('a failover by Sentinel in the middle of a 
     const layout = new KeyLayout('lock');
     let grants = 0;
     let asks = 0;
-    // The old one takes itself for the master for some 8 s more, until the Sentinels demote it. On a busy machine that may be over.
+    // The old master considers itself the master for about 8 s more, until the Sentinels demote it. On a busy machine
+    // that may already be over.
     while (grants < 20 && (await roleOf(redis.master)) === 'master') {
       for (const { backend } of [one, two]) {
-        // A Sentinel that tells of the failover late makes a provider look for the master once more: unavailable, for a moment.
+        // A Sentinel that announces the failover late makes a provider look up the master again, and be unavailable for
+        // a moment.
         const answer = await backend.acquire(request(`k${(asks += 1)}`)).catch(() => undefined);
         if (answer === undefined) continue;
         expect(await admin.get(layout.lockOf(`k${asks}`))).toContain(granted(answer).holder);
         if ((await roleOf(redis.master)) === 'master') grants += 1;
       }
     }
-    if (grants === 0) console.warn('The old master was demoted before anybody asked beside it.');
+    if (grants === 0) console.warn('The old master was demoted before a lock was requested next to it.');
     admin.disconnect();
   }, 240_000);
 
-  it('killed: the hold is known to the new master, which grants it to nobody else', async () => {
+  it('when the master is killed, the new master knows the lock, and grants it to no other process', async () => {
     const before = await masterApartFrom(redis.master);
-    // One attempt, asked for again: another one would wait for what the first may have left.
+    // Retries one request: a new one would wait for what the first may have left behind.
     const ask = request('killed', LONG);
     const held = granted(await untilAnswered(() => one.backend.acquire(ask), SECONDS));
-    // One replica has the lock. The old master may not follow yet, and it could be promoted too.
+    // One replica has the lock. The old master may not replicate yet, and could be promoted too.
     const admin = new Redis({ port: before.port });
     await until(async () => (await admin.wait(2, 1_000)) === 2, 'both replicas have the lock', SECONDS);
     admin.disconnect();
     before.signal('SIGKILL');
     const begun = performance.now();
     const renewed = await untilAnswered(() => one.backend.renew(held, LONG.lease), SECONDS);
-    console.info(`Master killed: the hold was renewed after ${Math.round(performance.now() - begun)} ms.`);
+    console.info(`Master killed: the lock was renewed after ${Math.round(performance.now() - begun)} ms.`);
     expect(renewed).toMatchObject({ validUntil: expect.any(Number) });
     const other = await untilAnswered(() => two.backend.acquire(request('killed', { wait: 0 })), SECONDS);
     expect(other).toBe('busy');
     expect(await untilAnswered(() => one.backend.release(held, RELEASE), SECONDS)).toBe('released');
   }, 240_000);
 
-  // node-redis prints nothing by itself.
+  // node-redis never prints.
   if (library !== IOREDIS) return;
 
-  it('a dead Sentinel prints nothing past the logger, as often as it is called', async () => {
+  it('a dead Sentinel makes ioredis print nothing, however many times it is called', async () => {
     const dead = redis.sentinels[0] as RedisServer;
     const emitted = jest.spyOn(Redis.prototype, 'silentEmit' as never) as unknown as jest.Mock;
     dead.signal('SIGKILL');
-    // Whether a listener took the error. Without one ioredis prints it; not here, where the errors of Node are of another realm.
+    // Collects whether a listener handled each error. ioredis prints unhandled ones, but not under Jest, where Node's
+    // errors are from another realm.
     const failures = () =>
       emitted.mock.contexts.flatMap((client, call) => {
         const isFailure = (client as Redis).options.port === dead.port && emitted.mock.calls[call]?.[0] === 'error';
         return isFailure ? [emitted.mock.results[call]?.value] : [];
       });
-    await until(() => failures().length >= 10, 'it was called in vain', SECONDS);
+    await until(() => failures().length >= 10, 'the dead Sentinel was called', SECONDS);
 
     expect(failures()).not.toContain(false);
     emitted.mockRestore();
@@ -152,7 +156,7 @@ describe.each([IOREDIS, NODE_REDIS])('a failover by Sentinel in the middle of a 
 });
 
 describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
-  'a Sentinel that tells of a failover while it is asked where the master is, by %s',
+  'a Sentinel that announces a failover while it is queried for the master, with %s',
   (library) => {
     const redis = redisForTests();
     let sentinel: ScriptedSentinel;
@@ -161,7 +165,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
     });
     afterAll(() => sentinel.stop());
 
-    it('does not end the connections: locks are granted again when it has answered', async () => {
+    it('does not end the connections: locks are granted again once it has answered', async () => {
       const { backend, events } = await startBackend({
         ...library.sentinel({ sentinels: [{ host: '127.0.0.1', port: sentinel.port }], name: 'locks' }),
         commandTimeout: '10s',
@@ -172,14 +176,17 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])(
       sentinel.beSilent();
       await redis.admin.call('CLIENT', ['KILL', 'TYPE', 'normal', 'SKIPME', 'yes']);
       await redis.admin.call('CLIENT', ['KILL', 'TYPE', 'pubsub']);
-      await until(() => sentinel.asking === 2, 'both connections ask for the master');
+      await until(() => sentinel.asking === 2, 'both connections look up the master');
       sentinel.tellOfFailover();
-      await until(() => sentinel.listening === 0, 'both know of it');
+      await until(() => sentinel.listening === 0, 'both connections know about the failover');
       sentinel.speak();
 
       expect(await untilAnswered(() => backend.renew(held, 30_000))).toMatchObject({ validUntil: expect.any(Number) });
       expect(events.map(({ type }) => type)).toEqual(['unavailable', 'recovered']);
-      await until(async () => (await redis.admin.pubsub('CHANNELS')).length === 1, 'it can be told of grants again');
+      await until(
+        async () => (await redis.admin.pubsub('CHANNELS')).length === 1,
+        'the process listens for grants again',
+      );
       expect(await backend.release(held, RELEASE)).toBe('released');
       await backend.close();
     });

@@ -18,7 +18,7 @@ async function start(options: RedisLockProviderOptions): Promise<LockManager> {
   const locks = new LockManager({ providers: { redis: new RedisLockProvider(options) }, defaults: { wait: 60_000 } });
   started.push(locks);
   await locks.start();
-  // The script is known from here on.
+  // Makes the server load the script.
   await locks.withLock('warm-up', () => undefined);
   return locks;
 }
@@ -27,10 +27,10 @@ afterEach(async () => {
   await Promise.all(started.splice(0).map((locks) => locks.stop()));
 });
 
-describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) => {
+describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, with %s', (library) => {
   const redis = redisForTests();
 
-  /** How many calls of the script the server has executed while `task` ran. */
+  /** Returns how many calls of the script the server executed while `task` ran. */
   async function callsDuring(task: () => Promise<unknown>): Promise<number> {
     await redis.admin.config('RESETSTAT');
     await task();
@@ -45,7 +45,7 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) =
     [20, { mode: 'shared' }],
     [20, { limit: 3 }],
     [20, { minHold: 100 }],
-  ] as [number, LockOptions][])('that are free are acquired in one call: %i keys, %j', async (count, options) => {
+  ] as [number, LockOptions][])('acquires free keys in one call: %i keys, %j', async (count, options) => {
     const locks = await start(library.server(redis.server.url));
     const keys = keysUpTo(count);
     expect(
@@ -55,7 +55,7 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) =
         expect(lock.isHeld()).toBe(true);
         const tokens = [...lock.fencingTokens.values()];
         if (options.limit === undefined) expect(new Set(tokens).size).toBe(count);
-        // Before its release.
+        // Before the release.
         const stats = await redis.admin.info('commandstats');
         expect(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1]).toBe('1');
         expect(await lock.release()).toBe('released');
@@ -64,7 +64,7 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) =
     ).toBe(1 + Math.ceil(count / 16));
   });
 
-  it('are sent once more, whole, where the server has forgotten the script', async () => {
+  it('resends the whole chain if the server has forgotten the script', async () => {
     const locks = await start(library.server(redis.server.url));
     const keys = keysUpTo(20);
     await redis.admin.script('FLUSH');
@@ -76,7 +76,7 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) =
     expect(/cmdstat_eval:calls=(\d+)/.exec(stats)?.[1]).toBe('1');
   });
 
-  it('are one call more for each key that was waited for', async () => {
+  it('needs one more call for each key that it waits for', async () => {
     const locks = await start(library.server(redis.server.url));
     const other = await start(library.server(redis.server.url));
     const keys = keysUpTo(20);
@@ -86,13 +86,13 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) =
       locks.events.on(name, ({ key }) => events.push(`${name} ${key}`));
     }
     const asked = locks.acquire(keys);
-    await until(() => events.includes(`waiting ${keys[3]}`), 'it waits for the first');
+    await until(() => events.includes(`waiting ${keys[3]}`), 'the call waits for the first busy key');
     expect(events).toEqual([...keys.slice(0, 3).map((key) => `acquired ${key}`), `waiting ${keys[3]}`]);
-    // Nothing of the keys behind it is on the server.
+    // No later key is on the server.
     expect((await other.admin.inspect(keys[4]!)) ?? (await other.admin.inspect(keys[19]!))).toBeNull();
     expect(await other.tryAcquire(keys[19]!, { wait: 0 }).then((lock) => lock?.release())).toBe('released');
     await one.release();
-    await until(() => events.includes(`waiting ${keys[11]}`), 'it waits for the second');
+    await until(() => events.includes(`waiting ${keys[11]}`), 'the call waits for the second busy key');
     await two.release();
     const lock = await asked;
     expect(events.filter((each) => !each.startsWith('waiting'))).toEqual(keys.map((key) => `acquired ${key}`));
@@ -100,7 +100,7 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) =
   });
 
   it.each([0, 10, 19])(
-    'with wait: 0 are refused by one call, and leave nothing: key %i of 20 is busy',
+    'with wait: 0, is refused with one call, and leaves nothing: key %i of 20 is busy',
     async (busy) => {
       const locks = await start(library.server(redis.server.url));
       const other = await start(library.server(redis.server.url));
@@ -109,7 +109,7 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) =
       const asked = callsDuring(async () => {
         await expect(locks.acquire(keys, { wait: 0, minHold: 60_000 })).rejects.toMatchObject({ key: keys[busy] });
       });
-      // And the releases of those that were granted.
+      // Plus the releases of the keys that were granted.
       expect(await asked).toBe(1 + Math.ceil(busy / 16));
       await held.release();
       const lock = await other.tryAcquire(keys);
@@ -117,7 +117,7 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) =
     },
   );
 
-  it('are found or released when the reply was lost, and acquired in the end', async () => {
+  it('finds or releases its keys after a lost reply, and acquires them in the end', async () => {
     const proxy = await startTcpProxy(redis.server.port);
     try {
       const locks = await start({ ...library.server(`redis://127.0.0.1:${proxy.port}`), commandTimeout: 500 });
@@ -139,7 +139,7 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) =
     }
   });
 
-  it('are given up by a signal while their reply is on its way, and nobody is kept out', async () => {
+  it('an abort while the reply is in flight leaves no key locked', async () => {
     const proxy = await startTcpProxy(redis.server.port);
     try {
       const locks = await start({ ...library.server(`redis://127.0.0.1:${proxy.port}`), commandTimeout: '20s' });
@@ -159,7 +159,7 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) =
     }
   });
 
-  it('of which one is held by a stranger are refused with that error, and nothing of the others is left', async () => {
+  it('a foreign value at one key fails the call with that error, and leaves no other key locked', async () => {
     const locks = await start(library.server(redis.server.url));
     const keys = keysUpTo(5);
     await redis.admin.hset(layout.lockOf(keys[2]!), 'not', 'a lock');
@@ -168,10 +168,14 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) =
     for (const key of [0, 1, 3, 4]) expect(await redis.admin.exists(layout.lockOf(keys[key]!))).toBe(0);
   });
 
-  it('are confirmed together where a replica must acknowledge them', async () => {
+  it('confirms its keys together if a replica must acknowledge them', async () => {
     const replica = await startRedisServer({ args: ['--replicaof', '127.0.0.1', String(redis.server.port)] });
     try {
-      await until(async () => (await redis.admin.info('replication')).includes('state=online'), 'it follows', 60_000);
+      await until(
+        async () => (await redis.admin.info('replication')).includes('state=online'),
+        'the replica is connected',
+        60_000,
+      );
       const locks = await start({ ...library.server(redis.server.url), waitReplicas: 1, commandTimeout: '30s' });
       const other = await start(library.server(redis.server.url));
       const keys = keysUpTo(20);
@@ -184,7 +188,7 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) =
       expect(calls).toBe(5);
       const held = await other.acquire(keys[10]!);
       const asked = locks.acquire(keys);
-      await until(() => locks.admin.waiting().some(({ key }) => key === keys[10]), 'it waits');
+      await until(() => locks.admin.waiting().some(({ key }) => key === keys[10]), 'the call waits');
       await held.release();
       expect(await (await asked).release()).toBe('released');
     } finally {
@@ -194,8 +198,8 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on Redis, by %s', (library) =
   }, 60_000);
 });
 
-describe.each([IOREDIS, NODE_REDIS])('several keys on a Redis Cluster, by %s', (library) => {
-  it('are chained as far as they share a bucket, and acquired in their order', async () => {
+describe.each([IOREDIS, NODE_REDIS])('several keys on a Redis Cluster, with %s', (library) => {
+  it('chains keys that share a bucket, and acquires all keys in order', async () => {
     const cluster = await startRedisCluster({ replicas: 0 });
     try {
       const locks = await start({ ...library.cluster(cluster.addresses), commandTimeout: '10s' });
@@ -205,7 +209,7 @@ describe.each([IOREDIS, NODE_REDIS])('several keys on a Redis Cluster, by %s', (
       locks.events.on('acquired', ({ key }) => events.push(key));
       await (await locks.acquire(keys)).release();
       expect(events).toEqual(keys);
-      // Keys of one bucket, next to each other in their order.
+      // Keys of one bucket, adjacent in their order.
       const inOne = keysUpTo(400)
         .filter((key) => layout.bucketIn(layout.lockOf(key)) === 3)
         .slice(0, 20);

@@ -1,4 +1,5 @@
-// A shop over HTTP, whose orders take as long as its parent lets them. Tells its parent what it locks, and at its very end what is left.
+// An HTTP shop whose orders take as long as its parent lets them. It reports to its parent what it locks, and what is
+// left when it exits.
 // argv: the folder of the compiled library, and the URL of Redis unless its locks are in memory.
 import 'reflect-metadata';
 import { Controller, Module, Param, Post } from '@nestjs/common';
@@ -46,10 +47,10 @@ await app.listen(0, '127.0.0.1');
 const [locks, admin] = [app.get(LockService), app.get(LockAdmin)];
 const state = (event) => ({ event, held: admin.held().map(({ key }) => key), waiting: admin.waiting().length });
 for (const name of ['waiting', 'acquired', 'released', 'lost']) {
-  // A moment later, when it is counted.
+  // Reports a moment later, when the counts are updated.
   locks.events.on(name, () => setImmediate(() => process.connected && process.send(state(name))));
 }
-// Work that belongs to no request, and does not end by itself.
+// Work outside any request that ends only on abort.
 void locks
   .withLock('background', ({ signal }) => new Promise((resolve) => signal.addEventListener('abort', resolve)))
   .catch((error) => process.send({ ...state('background'), code: error.code }));

@@ -25,7 +25,7 @@ import {
 
 const random = systemRandom();
 const layout = new KeyLayout('lock');
-/** Of each state of a lock one that is nearly one, and texts of an application. */
+/** Values that resemble each state of a lock, and an application's own strings. */
 const TEXTS = [
   ...[
     'hello',
@@ -48,21 +48,22 @@ const TEXTS = [
 describe('a stranger', () => {
   const redis = redisForTests();
 
-  /** All that a key has. */
+  /** Returns the full content of a key. */
   const contentOf = async (key: string) => [
     ((await redis.admin.dumpBuffer(key)) as Buffer | null)?.toString('hex'),
     await redis.admin.pexpiretime(key),
   ];
   const contentsOf = (keys: readonly string[]) => Promise.all(keys.map(contentOf));
 
-  describe('that may publish, and knows the channel of a process', () => {
-    /** Resolves when the process has acted on all messages that were published before. */
+  describe('that publishes on the channel of a process', () => {
+    /** Resolves when the process has acted on all messages published before. */
     async function heard({ backend, events }: StartedBackend, steady: StartedBackend): Promise<void> {
       const held = granted(await steady.backend.acquire(request('barrier')));
       const waiter = backend.acquire(request('barrier'));
       const before = events.filter(({ type }) => type === 'waiting').length;
       await untilWaiting({ backend, events }, before + 1);
-      // Its clock stands still, so it learns of its turn by the next message. Messages of a channel arrive in their order.
+      // Its clock stands still, so only the next message tells it about its grant. Messages on a channel arrive in
+      // order.
       await steady.backend.release(held, RELEASE);
       expect(await backend.release(granted(await waiter), RELEASE)).toBe('released');
       await backend.inspect('nothing');
@@ -98,7 +99,7 @@ describe('a stranger', () => {
       else await redis.admin.zadd(key, 1, text, Date.now(), `x${text}`);
     };
 
-    it('changes no key that no script has written, and nothing of another namespace', async () => {
+    it('changes no key that no script has written, and nothing in another namespace', async () => {
       const steady = await startBackend({ url: redis.server.url });
       const victim = await startWithFakeClock({ url: redis.server.url });
       const [one, other] = (await redis.admin.pubsub('CHANNELS', 'lock:*')) as [string, string];
@@ -109,7 +110,7 @@ describe('a stranger', () => {
           async (values, notices) => {
             await redis.admin.flushall();
             for (const [key, each] of values) await put(key, each);
-            // A lock that is free, with a waiter who lives and does not listen now: a look would remove it.
+            // A free lock with a waiter that is live but not listening now: an inspection would remove it.
             const [seconds] = await redis.admin.time();
             await redis.admin.zadd('other:{0}seen', Number(seconds) * 1_000, THERE);
             await redis.admin.zadd('other:{1}:k}q', 1, `x${THERE}3000:${random.id()}`);
@@ -131,7 +132,7 @@ describe('a stranger', () => {
       await Promise.all([steady.backend.close(), victim.backend.close()]);
     }, 3_600_000);
 
-    it('lets nobody into another lock than the one for which that waits', async () => {
+    it('grants no lock other than the one the request waits for', async () => {
       const steady = await startBackend({ url: redis.server.url });
       const victim = await startWithFakeClock({ url: redis.server.url });
       const held = granted(await steady.backend.acquire(request('k')));
@@ -151,8 +152,8 @@ describe('a stranger', () => {
     });
   });
 
-  describe('whose value is at the key of a lock', () => {
-    it.each(TEXTS)('keeps its text, and the lock is taken: %j', async (text) => {
+  describe("whose value is at a lock's key", () => {
+    it.each(TEXTS)('keeps its string, and the lock counts as busy: %j', async (text) => {
       const { backend, events, time } = await startWithFakeClock({ url: redis.server.url });
       const key = layout.lockOf('k');
       await redis.admin.set(key, text);
@@ -198,7 +199,7 @@ describe('a stranger', () => {
     });
   });
 
-  describe('whose value is at another record', () => {
+  describe("whose value is at another record's key", () => {
     const run = (process: string, ...operations: Operation[]) => callScript(redis.admin, process, operations);
     const refused = expect.objectContaining({ message: expect.stringContaining('WRONGTYPE') as unknown });
     const [QUEUE, HOLDERS, SEEN] = [`${LOCK}}q`, `${LOCK}}r`, `${COUNTER}seen`];
@@ -207,12 +208,12 @@ describe('a stranger', () => {
       ['A3000', 'two', 60_000],
     ] as const as [Operation, Operation];
     const values: [string, (key: string) => Promise<unknown>][] = [
-      ['a text', (key) => redis.admin.set(key, 'hello')],
+      ['a string', (key) => redis.admin.set(key, 'hello')],
       ['a hash', (key) => redis.admin.hset(key, 'a', 'b')],
       ['a sorted set', (key) => redis.admin.zadd(key, 1, 'alice', 2, 'bob')],
-      ['a sorted set that looks like records', (key) => redis.admin.zadd(key, 1, 'hello', 2, 'x0:0')],
+      ['a sorted set that resembles records', (key) => redis.admin.zadd(key, 1, 'hello', 2, 'x0:0')],
       [
-        'a sorted set for an hour',
+        'a sorted set with a TTL of an hour',
         async (key) => {
           await redis.admin.zadd(key, 1, 'alice', 2, 'bob');
           await redis.admin.expire(key, 3_600);
@@ -220,7 +221,7 @@ describe('a stranger', () => {
       ],
     ];
 
-    it.each(values)('keeps %s, and what needs that record fails', async (_, put) => {
+    it.each(values)('keeps %s, and operations that need that record fail', async (_, put) => {
       const cases: [string, Operation[], Operation[]][] = [
         [QUEUE, [], [one]],
         [QUEUE, [one], [two]],
@@ -241,7 +242,7 @@ describe('a stranger', () => {
       }
     });
 
-    it.each(values)('keeps %s at the name of a queue when others look', async (_, put) => {
+    it.each(values)("keeps %s at a queue's key when other operations read the queue", async (_, put) => {
       await put(QUEUE);
       const content = await contentOf(QUEUE);
       expect(await run(HERE, ['R', 'nobody', 0], ['C', 'nobody', 1])).toEqual([0, 0]);
@@ -249,7 +250,7 @@ describe('a stranger', () => {
     });
 
     it.each(['hello', '', '{"a":1}', '"a"', '-', 'one', '4 apples'])(
-      'keeps its text at the counter: %j',
+      'keeps its string at the counter: %j',
       async (text) => {
         await redis.admin.set(COUNTER, text);
         await expect(run(HERE, one)).resolves.toEqual([refused]);

@@ -7,10 +7,10 @@ import { RedisLockProvider, type RedisLockProviderOptions } from '../../lib/prov
 import { startRedisCluster } from '../servers/redis-cluster.js';
 import { granted, redisForTests, RELEASE, request, startBackend, until, untilWaiting, waitersAre } from './seam.js';
 
-/** The list on the server of the keys that scripts touched and their calls did not declare. */
+/** The server's list of keys that scripts touched and their calls did not declare. */
 const REFUSED = 'undeclared-keys';
 
-// Before each script: it may only touch the keys of its call, as on a strict server, and others are noted.
+// Prepended to each script: it may touch only the keys of its call, as on a strict server, and other keys are recorded.
 const STRICT = `
 local server, declared = redis, {}
 for _, key in ipairs(KEYS) do declared[key] = true end
@@ -36,7 +36,10 @@ interface SentCommand {
   readonly args: string[];
 }
 
-/** Makes every server of this file one that refuses keys that a call does not declare, as Dragonfly does by default. By ioredis alone. */
+/**
+ * Makes every server in this file reject keys that a call does not declare, as Dragonfly does by default. Works with
+ * ioredis only.
+ */
 function strictKeysForTests(): void {
   const { sendCommand } = Redis.prototype;
   beforeAll(() => {
@@ -59,7 +62,7 @@ function strictKeysForTests(): void {
   });
 }
 
-/** The commands that were refused since the last look. */
+/** Returns and clears the list of rejected commands. */
 async function refusedKeys(admin: Redis): Promise<string[]> {
   const refused = await admin.lrange(REFUSED, 0, -1);
   await admin.del(REFUSED);
@@ -75,7 +78,7 @@ async function start(provider: RedisLockProvider): Promise<LockManager> {
   return locks;
 }
 
-describe('on a server that refuses keys which a call does not declare', () => {
+describe('a server that rejects undeclared keys', () => {
   strictKeysForTests();
   const redis = redisForTests();
   const on = (options: Partial<RedisLockProviderOptions> = {}) =>
@@ -85,7 +88,7 @@ describe('on a server that refuses keys which a call does not declare', () => {
     await Promise.all(started.splice(0).map((locks) => locks.stop()));
   });
 
-  /** Two processes that have learned that the server is strict. */
+  /** Starts two processes that have learned that the server is strict. */
   async function two(): Promise<[LockManager, LockManager]> {
     const both: [LockManager, LockManager] = [await on(), await on()];
     for (const locks of both) await locks.withLock('first', () => undefined);
@@ -93,7 +96,7 @@ describe('on a server that refuses keys which a call does not declare', () => {
     return both;
   }
 
-  it('the first lock is acquired by a second call, alone and behind others in its call', async () => {
+  it('acquires the first lock with a second call, both for a lone key and in a batch', async () => {
     const locks = await on();
     expect(await locks.withLock('first', () => 'ran')).toBe('ran');
     const others = await on();
@@ -106,13 +109,13 @@ describe('on a server that refuses keys which a call does not declare', () => {
   });
 
   it.each([{}, { minHold: 50 }, { mode: 'shared' }, { limit: 2 }, { lease: 200 }] as LockOptions[])(
-    'a lock is waited for, handed on, renewed, extended and released, with %j',
+    'supports waiting, handoff, renewal, extension and release, with %j',
     async (options) => {
       const [one, other] = await two();
       const holders = await Promise.all([one.acquire(['k', 'l'], options), options.mode && one.acquire('k', options)]);
       const waiting = [one, other].map((locks) => locks.withLock(['k', 'l'], () => 'ran', { lease: 10_000 }));
       const readers = [one, other].map((locks) => locks.withLock('k', () => 'read', { mode: 'shared' }));
-      await until(() => other.admin.waiting().length === 2, 'they wait');
+      await until(() => other.admin.waiting().length === 2, 'both callers wait');
       if (options.lease !== undefined) await new Promise((resolve) => setTimeout(resolve, 400));
       await holders[0].extend();
       await expect(other.acquire('k', { wait: 0 })).rejects.toThrow(LockBusyError);
@@ -122,7 +125,7 @@ describe('on a server that refuses keys which a call does not declare', () => {
     },
   );
 
-  it('a lock is left, inspected, listed and freed, and a job recorded', async () => {
+  it('supports leaving, inspecting, listing and freeing a lock, and recording a job', async () => {
     const [one, other] = await two();
     for (const options of [{}, { mode: 'shared' }, { limit: 2 }] as LockOptions[]) {
       const held = await one.acquire('k', options);
@@ -141,7 +144,7 @@ describe('on a server that refuses keys which a call does not declare', () => {
     expect(await refusedKeys(redis.admin)).toEqual([]);
   });
 
-  it('a holder that has gone is passed over, and what it left ends', async () => {
+  it('passes over a dead waiter, whose records expire', async () => {
     const gone = await startBackend({ url: redis.server.url });
     const steady = await startBackend({ url: redis.server.url });
     const holder = granted(await steady.backend.acquire(request('k')));
@@ -155,7 +158,7 @@ describe('on a server that refuses keys which a call does not declare', () => {
     expect(await refusedKeys(redis.admin)).toEqual([]);
   });
 
-  it('a Cluster of such servers fails the boot, and the error names the remedy', async () => {
+  it('fails the boot as part of a Cluster, with an error that names the remedy', async () => {
     const cluster = await startRedisCluster({ replicas: 0 });
     try {
       const locks = start(new RedisLockProvider({ cluster: cluster.addresses }));

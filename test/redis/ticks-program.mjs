@@ -1,9 +1,11 @@
-// One process of a fleet with a job that has ticks. It tells when a run begins and ends, which tick was recorded for it, and why it has skipped one. argv: the
-// folder of the compiled library, the URL of Redis, and as JSON the cron expression, the options of @RunOnce, and by how many ms its clock is ahead.
+// One process of a fleet with a job that has ticks. It reports when a run begins and ends, which tick was recorded for
+// it, and why it skipped one.
+// argv: the folder of the compiled library, the URL of Redis, and as JSON the cron expression, the options of @RunOnce,
+// and by how many ms its clock is ahead.
 const [, , folder, url, settings] = process.argv;
 const { expression, options, ahead = 0 } = JSON.parse(settings);
 
-// Before anything reads it.
+// Replaces Date before any module reads it.
 const RealDate = Date;
 globalThis.Date = class extends RealDate {
   constructor(...args) {
@@ -55,7 +57,7 @@ Module({
       provider: new RedisLockProvider({ url }),
       instance: String(process.pid),
       defaults: { lease: '2s' },
-      // The parent ends a run, late on a busy machine.
+      // The parent ends a run, which takes a while on a busy machine.
       shutdownGrace: '2m',
     }),
     ScheduleModule.forRoot(),

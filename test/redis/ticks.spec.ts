@@ -92,12 +92,12 @@ async function record(): Promise<ListedJob | undefined> {
 
 const ticksOf = (...all: Member[]) => all.flatMap(({ begun }) => begun.map(({ tick }) => tick));
 
-it('in four processes whose clocks are apart by a third of the period, and one by a day, each tick is begun once', async () => {
+it('in four processes whose clocks differ by a third of the period, and one by a day, each tick runs once', async () => {
   const fleet = await Promise.all(
     [0, 333, -333, DAY].map((ahead) => join({ expression: EVERY_SECOND, options: { catchUp: '1h' }, ahead })),
   );
-  await until(() => ticksOf(...fleet).length >= 8, 'eight ticks are begun', 60_000);
-  // The one whose clock is a little ahead may begin all of them.
+  await until(() => ticksOf(...fleet).length >= 8, 'eight ticks have begun', 60_000);
+  // The process whose clock is slightly ahead may begin all of them.
   await until(() => fleet.filter((each) => each.of('skipped').length > 0).length >= 3, 'the others skip', 60_000);
   const ticks = ticksOf(...fleet);
   expect(new Set(ticks).size).toBe(ticks.length);
@@ -107,29 +107,29 @@ it('in four processes whose clocks are apart by a third of the period, and one b
   expect(new Set(ahead?.of('skipped').map(({ reason }) => reason))).toEqual(new Set(['clock']));
 }, 180_000);
 
-it('a process that is replaced during a run finishes it, and its successor does not repeat its tick', async () => {
+it('a process that shuts down during a run finishes it, and its replacement does not repeat the tick', async () => {
   const settings = { expression: YEARLY, options: { afterCrash: 1 } };
   const one = await join(settings);
   one.order('linger');
   one.order('call');
-  await until(() => one.begun.length === 1, 'it has begun', 60_000);
+  await until(() => one.begun.length === 1, 'the run has begun', 60_000);
   const stopped = one.stop();
   const other = await join(settings);
   other.order('call');
-  await until(() => other.of('skipped').length === 1, 'its successor skips the tick', 60_000);
+  await until(() => other.of('skipped').length === 1, 'the replacement skips the tick', 60_000);
   one.order('go on');
   await stopped;
   other.order('call');
-  await until(() => other.of('skipped').length === 2, 'and still does', 60_000);
+  await until(() => other.of('skipped').length === 2, 'the replacement still skips the tick', 60_000);
   expect(one.of('end')).toHaveLength(1);
   expect(other.begun).toEqual([]);
   expect(other.of('skipped').map(({ reason }) => reason)).toEqual(['done', 'done']);
   expect(await record()).toMatchObject({ state: 'ended', attempt: 1 });
 }, 180_000);
 
-it('a deployment that changes the schedule runs nothing for what the old schedule has run', async () => {
+it('a deployment that changes the schedule does not repeat what ran under the old schedule', async () => {
   const old = await join({ expression: EVERY_SECOND, options: { catchUp: '24d' } });
-  await until(() => old.begun.length >= 2, 'it has run', 60_000);
+  await until(() => old.begun.length >= 2, 'the job has run', 60_000);
   await old.stop();
   const next = await join({ expression: YEARLY, options: { catchUp: '24d', afterCrash: 1 } });
   let seen: ListedJob | undefined;
@@ -137,7 +137,7 @@ it('a deployment that changes the schedule runs nothing for what the old schedul
     seen = await record();
     if (seen?.state === 'baseline') break;
   }
-  // The tick was begun once, by the old schedule.
+  // The old schedule ran this tick once.
   expect(seen).toMatchObject({ schedule: `${YEARLY} (UTC)`, attempt: 1, instance: String(next.process.pid) });
   expect(Math.max(...ticksOf(old))).toBe(seen.tick.getTime());
   next.order('call');
@@ -145,16 +145,16 @@ it('a deployment that changes the schedule runs nothing for what the old schedul
   expect(next.begun).toEqual([]);
 }, 180_000);
 
-it('a run whose process is killed is begun once more, by one of the others', async () => {
+it("after a run's process is killed, another process begins the run once more", async () => {
   const fleet = await Promise.all([1, 2, 3, 4].map(() => join({ expression: YEARLY, options: { afterCrash: 1 } })));
   const [first, ...others] = fleet as [Member, ...Member[]];
   first.order('linger');
   first.order('call');
-  await until(() => first.begun.length === 1, 'it has begun', 60_000);
+  await until(() => first.begun.length === 1, 'the run has begun', 60_000);
   for (const other of others) other.order('call');
   await until(() => others.every((other) => other.of('skipped').length === 1), 'the others skip', 60_000);
   first.process.kill('SIGKILL');
-  await until(() => others.some((other) => other.of('end').length === 1), 'one of them runs it', 60_000);
+  await until(() => others.some((other) => other.of('end').length === 1), 'one of them runs the tick', 60_000);
   const again = others.flatMap((other) => other.of('abandoned'));
   expect(again).toEqual([{ event: 'abandoned', again: true, instance: String(first.process.pid) }]);
   for (const other of others) other.order('call');

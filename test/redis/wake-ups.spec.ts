@@ -27,7 +27,7 @@ const layout = new KeyLayout('lock');
 const lock = layout.lockOf('k');
 const limited = { mode: 'limited', limited: { weight: 1, limit: 1 } } as const;
 
-describe('a waiter of a lock that frees itself', () => {
+describe('a waiter for a lock that becomes free without a release', () => {
   const redis = redisForTests();
   const processes = twoProcesses(redis);
   const retain = (keepFor: number) => ({ keepFor, failed: false });
@@ -40,13 +40,13 @@ describe('a waiter of a lock that frees itself', () => {
       return (await redis.admin.exists(lock)) === 0;
     }, 'the lock is free');
 
-  // Its clock goes on by less than the second after which it asks anyway.
+  // The waiter's clock advances by less than the second after which it polls anyway.
   it.each([
     ['an exclusive lock', {}, 'exclusive'],
-    ['a shared lock, for a writer', { mode: 'shared' }, 'exclusive'],
+    ['a shared lock with a waiting writer', { mode: 'shared' }, 'exclusive'],
     ['a limited lock', limited, 'limited'],
   ] as const)(
-    'asks at the end of a minHold when its ask and the release were in one call: %s',
+    'polls at the end of minHold even if its request and the release were in one call: %s',
     async (_, terms, mode) => {
       const { backend, time } = await startWithFakeClock({ url: redis.server.url });
       const held = granted(await backend.acquire(request('k', { ...terms, minHold: 800 })));
@@ -64,7 +64,7 @@ describe('a waiter of a lock that frees itself', () => {
     ['exclusive', {}],
     ['limited', { limit: 1 }],
   ])(
-    'is served at that time, so short tasks with a minHold follow one another (%s)',
+    'is served immediately, so short tasks with minHold follow one another (%s)',
     async (_, options) => {
       for (const count of [1, 2]) {
         const managers = Array.from(
@@ -78,7 +78,8 @@ describe('a waiter of a lock that frees itself', () => {
         for (const manager of managers) await manager.start();
         const TASKS = 16;
         const MIN_HOLD = 20;
-        // When each was granted, by the server's clock: a token begins with it, and the lock has the token of its holder.
+        // The times of the grants by the server's clock. A token starts with this time, and the lock contains its
+        // holder's token.
         const grants: number[] = [];
         const record = layout.lockOf(`${count}`);
         const task = async () => {
@@ -95,7 +96,7 @@ describe('a waiter of a lock that frees itself', () => {
           // The server may round each time up or down.
           if (index > 0) expect(grant - (grants[index - 1] ?? 0)).toBeGreaterThan(MIN_HOLD - 2);
         }
-        // Without the notice, most of them wait for the next second: 15 s, or 8 s in two processes.
+        // Without the notice, most tasks wait for the next second: 15 s in total, or 8 s in two processes.
         expect(performance.now() - begun).toBeLessThan(10 * TASKS * MIN_HOLD);
         for (const manager of managers) await manager.stop();
       }
@@ -103,7 +104,7 @@ describe('a waiter of a lock that frees itself', () => {
     60_000,
   );
 
-  it('is served at that time when the one before it has left', async () => {
+  it('is served immediately even if the waiter before it has left', async () => {
     const { backend, time, events } = await startWithFakeClock({ url: redis.server.url });
     const { steady, shaky } = processes;
     const held = granted(await steady.backend.acquire(request('k')));
@@ -122,7 +123,7 @@ describe('a waiter of a lock that frees itself', () => {
     await backend.close();
   });
 
-  describe('whose network is slow', () => {
+  describe('on a slow network', () => {
     const time = new FakeClock();
     let network: InterleavedNetwork;
     const closing: (() => void)[] = [];
@@ -144,7 +145,7 @@ describe('a waiter of a lock that frees itself', () => {
       await new Promise((resolve) => setImmediate(resolve));
     });
     const settle = () => new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
-    /** Everything arrives that is sent now. */
+    /** Delivers everything that is sent now. */
     const deliver = async () => {
       await settle();
       while (network.requests.length + network.replies.length > 0) {
@@ -154,7 +155,7 @@ describe('a waiter of a lock that frees itself', () => {
       }
     };
 
-    it('asks once more when the lock has become free before the answer to its ask', async () => {
+    it('polls once more if the lock became free before the reply to its request', async () => {
       const held = granted(await processes.steady.backend.acquire(request('k')));
       const backend = await start();
       const waiter = backend.acquire(request('k'));
@@ -165,7 +166,7 @@ describe('a waiter of a lock that frees itself', () => {
       expect(network.messages.map(({ text }) => text)).toEqual([expect.stringMatching(/^k30:/)]);
       network.hear();
       await untilFree();
-      // The time at which it would ask has passed, and its ask is still in flight.
+      // The time for its poll has passed, and its request is still in flight.
       await time.advance(100);
       expect(network.requests).toEqual([]);
       network.answer();
@@ -173,13 +174,13 @@ describe('a waiter of a lock that frees itself', () => {
       granted(await waiter);
     });
 
-    it('asks once more when it listens again before the answer to its ask', async () => {
+    it('polls once more if it resubscribed before the reply to its request', async () => {
       const held = granted(await processes.steady.backend.acquire(request('k')));
       const backend = await start();
       const waiter = backend.acquire(request('k'));
       await settle();
       await network.execute();
-      // Nobody hears of the grant, so the waiter is removed.
+      // No process receives the grant, so the waiter is removed.
       await network.deafen();
       await processes.steady.backend.release(held, RELEASE);
       expect(await redis.admin.exists(lock, `${lock}}q`)).toBe(0);
@@ -193,13 +194,13 @@ describe('a waiter of a lock that frees itself', () => {
   });
 });
 
-describe('the notice that a lock frees itself', () => {
+describe('the notice that a lock becomes free', () => {
   const redis = redisForTests();
   const run = (process: string, ...operations: Operation[]) => callScript(redis.admin, process, operations);
   const one: Operation = ['A3000', 'one', 60_000];
   const claimed = (holder: string) => expect.stringMatching(new RegExp(`^\\d{33,}:${holder} `));
 
-  it('goes to the next request when the first leaves', async () => {
+  it('goes to the next request when the first one leaves', async () => {
     await run(HERE, one, ['A3000:20000', 'two', 60_000], ['A3000:10000', 'three', 60_000]);
     expect(await run(HERE, ['R', 'one', 900], ['R3000', 'two', 0])).toEqual([
       1,
@@ -209,7 +210,7 @@ describe('the notice that a lock frees itself', () => {
     ]);
   });
 
-  it('goes to nobody when the lock frees itself later than all ask again', async () => {
+  it('is not sent if the lock becomes free after the next poll of every process', async () => {
     await run(HERE, one, ['A3000:20000', 'two', 60_000], ['A3000:10000', 'three', 60_000]);
     expect(await run(HERE, ['R3000', 'two', 0])).toEqual([0]);
   });
@@ -230,7 +231,7 @@ describe('the notice that a lock frees itself', () => {
     expect(await run(HERE, ['R', 'one', 0])).toEqual([1, claimed('two'), 'k300:three']);
   });
 
-  it('goes to all requests of a limited lock, because each holder frees a part of it', async () => {
+  it('goes to all requests for a limited lock, because each holder frees a part of it', async () => {
     const ask = (holder: string, age: number): Operation => [`l3000 1 2:${age}`, holder, 60_000];
     await run(HERE, ask('one', 4_000), ask('two', 3_000), ask('three', 2_000), ask('four', 1_000));
     expect(await run(HERE, ['e 1 2', 'one', 300])).toEqual([1, 'k300:three', 'k300:four']);

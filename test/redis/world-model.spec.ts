@@ -13,8 +13,9 @@ import { type ModelClient, RedisModel } from '../world/redis-model.js';
 import { SlotMap, SLOTS } from '../world/slot-map.js';
 
 /**
- * The simulation is worth as much as its Redis is like Redis. So both execute the same calls of the lock script, of several processes with all
- * kinds of operations, with a clock that stands still between them: each answer and each message must be the same.
+ * The simulation is only as good as its Redis. So its model and a real server execute the same calls of the lock
+ * script, from several processes with all kinds of operations, with a clock that stands still between calls: all
+ * replies and messages must be equal.
  */
 const RUNS = exploration(40, 1_000);
 const LAYOUT = new KeyLayout('lock');
@@ -69,7 +70,7 @@ interface Request {
 }
 
 const COUNTER = 'lock:redlock';
-// Around the time of the server's clock, so that counters are ahead of it and behind it.
+// Close to the server's time, so counters are both ahead of it and behind it.
 const TOKENS = [-1, 0, 1, 2, 3].map((count) => tokenDigits(EPOCH * 1_000 + count));
 const redlockOperation = fc
   .record({
@@ -83,7 +84,7 @@ const redlockOperation = fc
     round: fc.constantFrom(1, 2, 3).map(roundDigits),
   })
   .map(({ code, lock, holder, ms, token, first, round }) => {
-    // No process writes no token, and Redis refuses an expiry of no time.
+    // No process writes an empty token, and Redis rejects an expiry of zero.
     const known = ['W', 'A'].includes(code) && Number(token) === 0 ? (TOKENS[0] ?? '') : token;
     const block = code === 'V' && Number(token) > 0 && first < token ? first : '';
     const vote = code === 'R' ? holder : holder + known + round + block;
@@ -117,7 +118,7 @@ describeUnless(clock ? undefined : NO_COMPILER)('the model of Redis', () => {
     clock?.remove();
   });
 
-  it('answers as the server does', async () => {
+  it('replies as the server does', async () => {
     let now = EPOCH;
     await fc.assert(
       fc.asyncProperty(
@@ -133,7 +134,7 @@ describeUnless(clock ? undefined : NO_COMPILER)('the model of Redis', () => {
             const args = argumentsOf(process, operations, requests);
             heard.length = told.length = 0;
             const real: unknown = await redis.call('eval', LOCK_SCRIPT.text, ...args).catch((error: unknown) => error);
-            // What was published before has arrived when this is answered.
+            // Once this is answered, everything published before has arrived.
             await subscriber.ping();
             const answer = model.execute(NOBODY, ['eval', LOCK_SCRIPT.text, ...args]);
             expect({ args, answer: texts(answer), told }).toEqual({ args, answer: texts(real), told: heard });
@@ -144,7 +145,7 @@ describeUnless(clock ? undefined : NO_COMPILER)('the model of Redis', () => {
     );
   });
 
-  it('answers the script of Redlock as a node does, and keeps what it keeps', async () => {
+  it('replies to the Redlock script as a node does, and stores the same values', async () => {
     let now = EPOCH;
     await fc.assert(
       fc.asyncProperty(fc.array(redlockCall, { minLength: 3, maxLength: 12 }), async (calls) => {
@@ -170,7 +171,7 @@ describeUnless(clock ? undefined : NO_COMPILER)('the model of Redis', () => {
     );
   });
 
-  it('refuses what was not written for locks as the server does', async () => {
+  it('rejects foreign values as the server does', async () => {
     for (const fill of [
       ['set', LOCKS[0] ?? '', 'text'],
       ['zadd', LOCKS[0] ?? '', '1', 'member'],
@@ -238,13 +239,13 @@ describe('the model of a Redis Cluster', () => {
   }, 60_000);
   afterAll(() => cluster.stop());
 
-  it('has the slots of the tags', async () => {
+  it('maps tags to their slots', async () => {
     for (const [bucket, slot] of SLOTS.entries()) {
       expect(await cluster.masters[0]?.admin.call('CLUSTER', ['KEYSLOT', LAYOUT.counterOf(bucket)])).toBe(slot);
     }
   });
 
-  it('refuses what the servers refuse, before, during and after the migration of a slot', async () => {
+  it('rejects what the servers reject, before, during and after a slot migration', async () => {
     const engine = await LuaEngine.create();
     const [other, , home] = cluster.masters as [ClusterNode, ClusterNode, ClusterNode];
     const nodes = [home, other];
@@ -290,7 +291,7 @@ describe('the model of a Redis Cluster', () => {
     await compare('after');
   });
 
-  /** An answer without the place of its script, and without the host. */
+  /** Returns an answer without the position in its script, and without the host. */
   function placeless(answer: unknown): unknown {
     return answer instanceof Error ? answer.message.replace(/ script: .*/s, '').replace(/ \S+:(\d+)$/, ' $1') : answer;
   }
@@ -298,7 +299,7 @@ describe('the model of a Redis Cluster', () => {
 
 const NOBODY: ModelClient = { id: 2, push: () => undefined, unsubscribed: () => undefined, end: () => undefined };
 
-/** The keys and arguments of a call, which has only operations of requests of its process. */
+/** Returns the keys and arguments of a call, whose operations all belong to requests of its process. */
 function argumentsOf(process: number, operations: readonly Operation[], requests: readonly Request[]): string[] {
   const encoded = operations.map((each) => {
     const own = { ...(requests[each.request] as Request), process };
@@ -342,7 +343,7 @@ function fieldsOf({ action, age, isSame }: Operation, { kind, lease }: Request, 
   }
 }
 
-/** An answer with its errors as texts: where an error was raised in the script is of no interest. */
+/** Returns an answer with errors as strings, without the position in the script. */
 function texts(answer: unknown): unknown {
   if (Array.isArray(answer)) return answer.map(texts);
   return answer instanceof Error ? `error ${answer.message.slice(0, 30)}` : answer;

@@ -54,13 +54,13 @@ function recorder() {
   return { seen, see, logger: { debug: see, warn: see, error: see } };
 }
 
-/** What an application that can't reach its server exposes. */
+/** Everything that an application that can't reach its server exposes. */
 interface Exposure {
-  /** What its log, its events and its errors show. */
+  /** The text of its log, its events and its errors. */
   readonly text: string;
-  /** Where an inspector finds passwords in the application's objects. */
+  /** Paths to passwords in the application's objects, as an inspector finds them. */
   readonly inObjects: readonly string[];
-  /** Where an inspector finds passwords in the backend, which contains the client. */
+  /** Paths to passwords in the backend, which contains the client. */
   readonly inBackend: readonly string[];
 }
 
@@ -92,7 +92,7 @@ async function exposedByOne(make: Make, failFast: boolean): Promise<Exposure> {
   };
 }
 
-/** URLs with and without a user, an invalid one, one without a scheme, and one with a query. */
+/** URLs with and without a user, an invalid URL, one without a scheme, and one with a query. */
 const redis =
   (place: (url: string) => RedisLockProviderOptions): ByPassword =>
   (password) =>
@@ -118,7 +118,7 @@ const redis =
  */
 const oneKind = <T extends object>(options: T): T => ({ ...options, toJSON: () => 'options' });
 
-/** A URL, an invalid one, one with a query, and one without a scheme. */
+/** A URL, an invalid URL, one with a query, and one without a scheme. */
 const sqlAddresses = (protocol: string, password: string) => [
   `${protocol}://user:${password}@127.0.0.1:1/test`,
   `${protocol}://user:${password}@[127.0.0.1:1/test`,

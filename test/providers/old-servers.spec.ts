@@ -15,7 +15,7 @@ describe('a Redis older than 6.2', () => {
 
   beforeAll(async () => {
     servers = await Promise.all([startRedisServer(), startRedisServer(), startRedisServer()]);
-    // Of equal length, since the reply contains its length.
+    // The version keeps its length, since the reply contains the total length.
     old = await startTcpProxy(servers[2]!.port, {
       rewrite: (text) => text.replace(/(redis_version:)\d\.\d/, '$16.0'),
     });

@@ -33,7 +33,7 @@ async function startRedis(): Promise<Server> {
       try {
         const before = begun.length;
         await pastOutage();
-        // One run may have been in flight.
+        // A run may have been in flight.
         expect(begun.length).toBeLessThanOrEqual(before + 1);
       } finally {
         server.signal('SIGCONT');

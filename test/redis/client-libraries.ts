@@ -44,7 +44,7 @@ export const IOREDIS: ClientLibrary = {
   toString: () => 'ioredis',
 };
 
-/** Its Cluster client drops the node options that a duplicate overrides. */
+/** The Cluster client of ioredis 5 drops the node options that a duplicate overrides. */
 export const IOREDIS_5: ClientLibrary = {
   server: (url) => ({ client: new Redis5(url, { lazyConnect: true }) }),
   cluster: (nodes, { natMap, credentials = {} } = {}) => ({
@@ -70,7 +70,7 @@ export const NODE_REDIS: ClientLibrary = {
   toString: () => 'node-redis',
 };
 
-/** It speaks RESP 2 by default, and does not expose the options of a Sentinel client. */
+/** node-redis 5 speaks RESP 2 by default, and does not expose the options of a Sentinel client. */
 export const NODE_REDIS_5: ClientLibrary = {
   server: (url) => ({ client: template5.duplicate({ url }) }),
   cluster: (nodes, settings = {}) => ({ client: createCluster5(clusterOptions(nodes, settings)) }),

@@ -89,7 +89,7 @@ describe.each([IOREDIS, NODE_REDIS])('Redis Cluster, with %s', (library) => {
       );
       return (await Promise.all(lists)).flat().length;
     };
-    // Its clock stands still, so it never polls: only a message can give it the lock.
+    // The receiver's clock stands still, so it never polls: only a message can give it the lock.
     const receiver = await startWithFakeClock({ ...library.cluster(cluster.addresses), waitReplicas: 1 });
     await until(async () => (await channels()) === 3 * 16, 'all processes listen');
     for (const key of spread()) {

@@ -479,7 +479,7 @@ describe('cohorts of processes on one Redis', () => {
     Object.assign(crowd.locks.admin.backend(RedisBackend).capabilities, releasing);
     const held = await crowd.locks.acquire('k');
     const entered: string[] = [];
-    // It arrives after the grant, so it is not in its cohort.
+    // The older caller arrives after the grant, so it is not in its cohort.
     const older = callers(crowd, entered, ['older']);
     const end = (await serverTime(redis.admin)) + 1;
     await until(async () => (await serverTime(redis.admin)) >= end, 'the next caller arrives later');

@@ -121,7 +121,7 @@ describe('a leader among three processes', () => {
     last.member.process.kill('SIGTERM');
     expect(await gone).toEqual([0, null]);
     expect(all(last.member, 'resigned')[0]).toMatchObject({ reason: 'shutdown' });
-    // Its last write came before its release.
+    // The leader's last write came before its release.
     expect(all(last.member, 'late write')[0]).toMatchObject({ outcome: 'accepted' });
     await leaderAfter(last.token);
     await expectWritesInOrder();

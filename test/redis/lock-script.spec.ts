@@ -91,7 +91,7 @@ describe('the lock script', () => {
     await run(THERE, ['A3000', 'one', 60_000]);
     await run(HERE, ['A3000:2000000', 'two', 60_000]);
     await run(THERE, ['A3000:1990000', 'three', 60_000]);
-    // Its age was read 50 ms before it arrived.
+    // The request's age was read 50 ms before it arrived.
     await run(HERE, ['A3000:=1950000', 'two', 60_000]);
     expect(await order()).toEqual([two, three]);
     // A minute older, since the machine may be slow between the requests.
@@ -102,7 +102,7 @@ describe('the lock script', () => {
     expect(await order()).toEqual([two]);
   });
 
-  it("a process that requests before it releases keeps its caller's place, and loses it the other way round", async () => {
+  it("a process that requests before it releases keeps its caller's place, and loses it in the opposite order", async () => {
     const waits = async (process: string, name: string, age: number) => {
       await run(process, [`N3000:${age}::1`, name, 60_000]);
     };
@@ -246,7 +246,7 @@ describe('the lock script', () => {
       expect.stringMatching(/^\d{34}3000:two lock:\{1\}:k$/),
       expect.stringMatching(/^\d{34}3000:three lock:\{1\}:k$/),
     ]);
-    // It has a limit of three, but a current holder has a limit of two.
+    // The waiter has a limit of three, but a current holder has a limit of two.
     expect(await run(HERE, ['e 1 3', 'two', 0])).toEqual([1, expect.stringMatching(/^\d{34}3000:four lock:\{1\}:k$/)]);
     expect(await redis.admin.zcard(`${LOCK}}q`)).toBe(0);
   });

@@ -187,7 +187,7 @@ class Readiness {
 
 describe('an application whose Redis is down at boot, starts, crashes, and returns', () => {
   let server: RedisServer;
-  // It refuses connections while the server is supposed to be down, so the test decides how long that lasts.
+  // The proxy refuses connections while the server is supposed to be down, so the test decides how long that lasts.
   let address: TcpProxy;
   beforeAll(async () => {
     server = await startRedisServer();

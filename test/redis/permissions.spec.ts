@@ -173,7 +173,7 @@ describe.each([IOREDIS, NODE_REDIS, NODE_REDIS_5])('with the documented permissi
     const waiter = late.backend.acquire(request('k'));
     await untilWaiting(late);
     await other.backend.release(holder, RELEASE);
-    // Its clock stands still, so only the message can tell it about the grant.
+    // The process's clock stands still, so only the message can tell it about the grant.
     await late.backend.release(granted(await waiter), RELEASE);
     expect(await connections()).toEqual(before);
     expect(warnings).toEqual([expect.stringMatching(/Grant SUBSCRIBE on "lock/)]);

@@ -135,7 +135,7 @@ describe('real processes that die or freeze', () => {
     const grant = granted(await next);
     head.process.kill('SIGCONT');
     await here.backend.release(grant, RELEASE);
-    // Its first grant is stale, so it was discarded and its token never reported.
+    // The worker's first grant is stale, so it was discarded and its token never reported.
     const { token } = await head.report('granted');
     expect(BigInt(token ?? 0)).toBeGreaterThan(grant.fencingToken ?? 0n);
     expect((await head.report('released')).outcome).toBe('released');

@@ -45,7 +45,7 @@ describe('waiters that the server remembers again', () => {
     }
     // A waiter that has left counts as dead, like an unknown one.
     await redis.admin.zadd(`${lock}}q`, 31, `x${name}3000:${left.id}`);
-    // One after another, they would keep the lock for a minute and a half, and this test would time out.
+    // Their provisional leases together would keep the lock for a minute and a half, and this test would time out.
     await steady.backend.release(held, RELEASE);
     const grant = granted(await next);
     expect(await redis.admin.exists(`${lock}}q`)).toBe(0);

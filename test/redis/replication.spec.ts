@@ -265,7 +265,7 @@ describe.each([IOREDIS, NODE_REDIS])(
       await replicated();
       await promote();
       await oldAdmin.config('SET', 'replica-serve-stale-data', stale);
-      // Its master does not exist, so the link stays down.
+      // The server's new master does not exist, so the link stays down.
       await oldAdmin.call('REPLICAOF', ['127.0.0.1', '1']);
       const renewed = await untilAnswered(() => backend.renew(grant, 30_000));
       expect(renewed).toMatchObject({ validUntil: expect.any(Number) });

@@ -62,8 +62,8 @@ describe('a stranger', () => {
       const waiter = backend.acquire(request('barrier'));
       const before = events.filter(({ type }) => type === 'waiting').length;
       await untilWaiting({ backend, events }, before + 1);
-      // Its clock stands still, so only the next message tells it about its grant. Messages on a channel arrive in
-      // order.
+      // The victim's clock stands still, so only the next message tells it about its grant. Messages on a channel
+      // arrive in order.
       await steady.backend.release(held, RELEASE);
       expect(await backend.release(granted(await waiter), RELEASE)).toBe('released');
       await backend.inspect('nothing');

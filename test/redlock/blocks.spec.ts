@@ -54,7 +54,7 @@ describe('blocks of tokens for callers of one process, on three nodes', () => {
     await Promise.all(waiting);
     expect(tokens).toEqual([1n, 2n, 3n, 4n].map((count) => first.fencingToken! + count));
     await until(async () => (await quorum.votes('order')) === 0, 'all nodes have released the lock');
-    // One call carries the first release and the request for the other callers, and one their release.
+    // A single call carries the first release and the request for the other callers, and another one their release.
     expect(await quorum.calls(0)).toBe(2);
     expect((await bob.acquire('order')).fencingToken).toBeGreaterThan(tokens.at(-1)!);
   });

@@ -31,7 +31,7 @@ describe('three nodes, some of which lose a vote while the lock is held', () => 
   const renew = (grant: TestGrant, lease = LEASE): Promise<RenewOutcome> => ann.backend.renew(grant, lease);
   const has = async (node: number, key: string) => (await quorum.admins[node]!.exists(key).catch(() => 0)) === 1;
   const restartEmpty = (node: number) => quorum.servers[node]!.crash();
-  /** Renews until the node has a vote for the lock again, and once more: from then on, the vote counts. */
+  /** Renews until the node has a vote for the lock again, and once more, after which the vote counts. */
   const regain = async (grant: TestGrant, node: number) => {
     await until(async () => {
       expect(await renew(grant)).toEqual(RENEWED);

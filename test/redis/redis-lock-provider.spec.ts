@@ -27,8 +27,8 @@ describe('RedisLockProvider', () => {
     await one.backend.close();
   });
 
-  describe('reports the holder of a busy lock', () => {
-    it('reports a holder that got the lock after the first request', async () => {
+  describe('the holder of a busy lock', () => {
+    it('is reported if it got the lock after the first request', async () => {
       const [ann, bob, cid] = await Promise.all([1, 2, 3].map(() => startBackend({ url: redis.server.url })));
       if (!ann || !bob || !cid) throw new Error('All three must start.');
       const first = granted(await ann.backend.acquire(request('a')));
@@ -51,7 +51,7 @@ describe('RedisLockProvider', () => {
       expect(await third).toBe('busy');
     });
 
-    it('reports no holder for a lock that is only retained', async () => {
+    it('is null for a lock that is only retained', async () => {
       const { backend } = await startBackend({ url: redis.server.url });
       const held = granted(await backend.acquire(request('kept', { minHold: 30_000 })));
       await backend.release(held, { keepFor: 30_000, failed: false });

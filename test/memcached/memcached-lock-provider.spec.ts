@@ -74,8 +74,6 @@ describe('a memcached that loses its items', () => {
   });
 });
 
-describe('a memcached that does not respond', () => {});
-
 describe('closing the backend', () => {
   async function startAlone() {
     const provider = new MemcachedLockProvider({ server: `127.0.0.1:${wire.port}`, commandTimeout: '2s' });

@@ -411,7 +411,8 @@ export class Checker {
       const isLater = queuedAt - this.#waiterQueuedAt(waiter, op, state) > CERTAINLY_LATER;
       if (!isLater) continue;
       if (conflict(op, waiter)) {
-        if (!this.#isFirstCohort(op, waiter, state)) this.#violation('overtaken', at, waiter, `by ${op.op}`);
+        const mayPass = this.#isFirstCohort(op, waiter, state) || this.#joinsOlder(op, waiter, state);
+        if (!mayPass) this.#violation('overtaken', at, waiter, `by ${op.op}`);
       }
       // Concurrent holders enter in any order. For limited holders, the tokens show who was granted first.
       else if (op.mode === 'limited') waiter.passedBy.push(op);
@@ -434,6 +435,18 @@ export class Checker {
     const known = waiter.overtakenByCohort.get(op.worker);
     waiter.overtakenByCohort.set(op.worker, known ?? cohort);
     return known === undefined || known === cohort;
+  }
+
+  /**
+   * A process has a single place in the queue, so a waiter isn't queued while older callers of its process are. When one
+   * of these is granted a lock that others may share, the queue grants it to them too, as far as they fit. They may
+   * enter before it does.
+   */
+  #joinsOlder(op, waiter, { inside, waiting }) {
+    if (this.#subject.fair === true) return false;
+    const callers = [...inside.values(), ...Array.from(waiting, (id) => this.#ops.get(id))];
+    const isOlder = (other) => other?.worker === waiter.worker && other.startedAt < waiter.startedAt;
+    return callers.some((other) => isOlder(other) && !conflict(op, other));
   }
 
   /**

@@ -384,6 +384,27 @@ it('reports a token that another limited holder already has', async () => {
   expect((await judged(history)).violations).toEqual(['token']);
 });
 
+it("lets later callers join an older caller of the waiter's own process, if each process has one place", async () => {
+  const history = (first: string): Entry[] => [
+    [0, 'attempt', first, limited()],
+    [1, 'sent', first, limited()],
+    [2, 'attempt', 'w1/1.0.1'],
+    [3, 'sent', 'w1/1.0.1'],
+    [2_000, 'attempt', 'w2/1.0.1'],
+    [2_001, 'sent', 'w2/1.0.1'],
+    [2_002, 'attempt', 'w2/1.1.1', limited()],
+    [2_003, 'sent', 'w2/1.1.1', limited()],
+    // The one cohort of another process that may overtake.
+    [3_000, 'enter', 'w2/1.0.1', { ...HELD, token: '1' }],
+    [3_001, 'leave', 'w2/1.0.1', { ...HELD, token: '1' }],
+    [3_005, 'enter', first, { ...HELD, ...limited(), token: '2' }],
+    [3_010, 'enter', 'w2/1.1.1', { ...HELD, ...limited(), token: '3' }],
+  ];
+  const fairness = { fair: 'cohorts' } as const;
+  expect((await judged(history('w1/1.1.1'), fairness)).violations).toEqual([]);
+  expect((await judged(history('w3/1.0.1'), fairness)).violations).toEqual(['overtaken']);
+});
+
 it('queues the next limited caller of a process when the previous one has entered, if each process has one place', async () => {
   const history = (second: string): Entry[] => [
     [0, 'attempt', 'w1/1.0.1', limited()],

@@ -12,7 +12,7 @@ import type { Lifecycle } from '../lifecycle.js';
 import { KeyChain } from './key-chain.js';
 import { type LockPlan, subjectOf } from '../plan/lock-plan.js';
 import { excludes, heldAlready, reEnter } from './re-entry.js';
-import { Waiter } from './waiter.js';
+import { type HeldWhileWaiting, Waiter } from './waiter.js';
 
 /** The holders that make up one lock. */
 type Holds = readonly [Holder, ...Holder[]];
@@ -124,11 +124,11 @@ export class LockAcquirer {
     }
     if (chain) return chain.acquire(key, otherKeysHeld, outer, around);
     const heldLocks = outer.length > 0 ? { outer, around, acquired: NONE } : undefined;
-    // Gets the queue last, because a subscriber of the trace may empty it and others, which removes it.
-    const request = (trace?: AcquireTrace) =>
-      new Waiter(core.queues.of(key, otherKeysHeld), plan, startedAt, startedAt, signal, heldLocks).acquire(trace);
     const { traced } = core.observer;
-    return traced === undefined ? request() : traced(subjectOf(key, plan), signal, request);
+    if (traced === undefined) return requestKey(key, otherKeysHeld, plan, startedAt, signal, heldLocks);
+    // Bound, because a closure here would cost memory in every call, traced or not.
+    const request = requestKey.bind(undefined, key, otherKeysHeld, plan, startedAt, signal, heldLocks);
+    return traced(subjectOf(key, plan), signal, request);
   }
 
   /** A re-entered hold, once it is verified. */
@@ -208,6 +208,20 @@ export class LockAcquirer {
     if (error) throw error;
     return within;
   }
+}
+
+/** Waits for a key. Gets its queue only now: a subscriber of the trace may have emptied the queue, which removes it. */
+function requestKey(
+  key: string,
+  otherKeysHeld: number,
+  plan: LockPlan,
+  startedAt: number,
+  signal: AbortSignal | undefined,
+  heldLocks: HeldWhileWaiting | undefined,
+  trace?: AcquireTrace,
+): Promise<Holder> {
+  const queue = plan.core.queues.of(key, otherKeysHeld);
+  return new Waiter(queue, plan, startedAt, startedAt, signal, heldLocks).acquire(trace);
 }
 
 /** Releases the keys of a failed call, then throws its error. Sends all releases before awaiting the first response. */

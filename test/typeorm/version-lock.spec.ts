@@ -5,6 +5,7 @@ import type { Lock } from '../../lib/api/lock.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { LockBusyError, LockConfigError } from '../../lib/api/errors.js';
 import { LockTables1700000000000, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
+import { kindOf, type Observer } from './observed-driver.js';
 import { LockProcesses, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { leaseRows, versionProvider } from './version-backend.js';
 
@@ -74,6 +75,27 @@ describe.each(databases)('leases on %s', (type) => {
     await using next = await other.acquire('crash');
     expect(next.fencingToken).toBeGreaterThan(lock.fencingToken!);
   }, 120_000);
+
+  it.each([
+    ['an exclusive', 'renewal', {}],
+    ['a limited', 'limited renewal', { limit: 2 }],
+  ])('a renewal of %s lease that the server executes late does not undo a later extension', async (_, kind, share) => {
+    const renewals: { sql: string; values: readonly unknown[] }[] = [];
+    const observer: Observer = (sql, values) => {
+      if (kindOf(sql) === kind) renewals.push({ sql, values });
+      return undefined;
+    };
+    const locks = await application(await versionProvider(backend, { observer }));
+    await using lock = await locks.acquire('late renewal', { lease: '1m', ...share });
+    const expiresIn = async () => (await locks.admin.inspect('late renewal'))!.expiresIn;
+    await lock.extend();
+    await lock.extend('1h');
+    const [late] = renewals;
+    await backend.admin.query(late!.sql, [...late!.values]);
+    expect(await expiresIn()).toBeGreaterThan(3_000_000);
+    await lock.extend('1m');
+    expect(await expiresIn()).toBeLessThanOrEqual(60_000);
+  });
 
   it('the table purges itself: one process per hour deletes only rows that have been unused for a week', async () => {
     // A start does not wait for its registration, which also purges the table.

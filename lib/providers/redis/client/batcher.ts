@@ -157,9 +157,7 @@ export class Batcher {
       const encoded = only.encode(sentAt);
       if (encoded === undefined) return;
       const [code, holder, ms] = encoded;
-      const args = [script, '2', this.counter, only.lock];
-      if (this.#declaresAll) this.#declare(operations, args);
-      args.push(this.process, code, holder, ms);
+      const args = [script, '2', this.counter, only.lock, this.process, code, holder, ms];
       this.#call(connection, operations, args, sentAt, resent);
       return;
     }
@@ -191,7 +189,6 @@ export class Batcher {
       }
       if (sent.length === 0) return;
       args[1] = String(sent.length + 1);
-      if (this.#declaresAll) this.#declare(sent, args);
       if (links.includes(LINKED)) values.push(links);
       for (const value of values) args.push(value);
       this.#call(connection, sent, args, sentAt, resent);
@@ -208,6 +205,7 @@ export class Batcher {
     // Read this now: several calls may be in flight when the first one discovers that the server is strict, and all
     // must be resent.
     const mayDeclareMore = !this.#declaresAll && this.script.undeclaredKeys !== undefined;
+    if (this.#declaresAll) this.#declare(operations, args);
     const onFailure = (error: unknown) => {
       if (mayDeclareMore && isUndeclared(error)) this.#declareAll(operations, sentAt, resent);
       else this.#onFailure(operations, error, sentAt, resent);
@@ -254,8 +252,10 @@ export class Batcher {
 
   #declare(operations: readonly Operation[], args: string[]): void {
     const locks = operations.map(({ lock }) => lock);
-    args.push(...(this.script.undeclaredKeys?.(this.counter, locks) ?? []));
-    args[1] = String(args.length - 2);
+    const undeclared = this.script.undeclaredKeys?.(this.counter, locks) ?? [];
+    const declared = 1 + locks.length;
+    args[1] = String(declared + undeclared.length);
+    args.splice(2 + declared, 0, ...undeclared);
   }
 
   #deliver(operations: readonly Operation[], reply: unknown, sentAt: number, mayDeclareMore: boolean): void {

@@ -31,6 +31,8 @@ export class LeaseClaim {
   #unansweredUntil = -Infinity;
   /** Whether another claim was faster. */
   #hasLost = false;
+  /** When the lease ends at the latest, after all that was sent (monotonic clock). */
+  #endsBy = -Infinity;
   /** When `minHold` ends. */
   #keepUntil = -Infinity;
 
@@ -96,6 +98,7 @@ export class LeaseClaim {
     const { id: holder, minHold, limited } = this.request;
     const callers = minHold > 0 ? 1 : this.request.callers;
     const sentAt = this.clock.now();
+    this.#endsBy = Math.max(this.#endsBy, sentAt + this.#duration);
     this.#isAcknowledged = false;
     if (limited && this.#hasLost) return this.#reserve({ name, seen, holder, limited });
     const earlier = this.#unanswered;
@@ -124,11 +127,16 @@ export class LeaseClaim {
   async #renew(duration: number): Promise<boolean> {
     const { id: holder, limited } = this.request;
     if (!this.#isThere) return false;
+    const endsBy = this.clock.now() + duration;
+    const extent = { duration, mayShorten: endsBy < this.#endsBy };
+    this.#endsBy = Math.max(this.#endsBy, endsBy);
     const isRenewed = await (limited
-      ? this.places.renew(this.name, holder, duration)
-      : this.leases.renew({ name: this.name, holder, version: this.#token }, duration));
-    if (isRenewed) this.#isAcknowledged = true;
-    return isRenewed;
+      ? this.places.renew(this.name, holder, extent)
+      : this.leases.renew({ name: this.name, holder, version: this.#token }, extent));
+    if (!isRenewed) return false;
+    this.#isAcknowledged = true;
+    if (extent.mayShorten) this.#endsBy = endsBy;
+    return true;
   }
 
   /**

@@ -22,10 +22,19 @@ interface HeldLease {
   readonly version: bigint;
 }
 
-/** A hold to renew for `duration` ms from now. */
-interface Renewal extends HeldLease {
+/** How a renewal changes a lease. */
+export interface Extent {
+  /** How long the lease lasts from now, in ms. */
   readonly duration: number;
+  /**
+   * Whether the lease may end earlier than it does now. Otherwise, the statement keeps the later end, so that a server
+   * that executes it late can't cut short a lease that has been extended since.
+   */
+  readonly mayShorten: boolean;
 }
+
+/** A hold to renew. */
+interface Renewal extends HeldLease, Extent {}
 
 const DAY = 86_400_000;
 
@@ -86,9 +95,9 @@ export class LeaseTable extends LockTable {
     await this.run(this.family.updateToken(this.name, this.nextVersion, rest), [name, version]);
   }
 
-  /** Renews the lease to `duration` ms from now. Resolves to whether the holder still held it. */
-  renew(lease: HeldLease, duration: number): Promise<boolean> {
-    return this.#renewals.add({ ...lease, duration });
+  /** Renews the lease. Resolves to whether the holder still held it. */
+  renew(lease: HeldLease, extent: Extent): Promise<boolean> {
+    return this.#renewals.add({ ...lease, ...extent });
   }
 
   /** Frees the lease. Resolves to whether the holder held it. */
@@ -140,19 +149,23 @@ export class LeaseTable extends LockTable {
     return names;
   }
 
-  /** Sends one statement per duration. The durations are almost always the same. */
+  /** Sends one statement per extent. The extents are almost always the same. */
   async #renewAll(renewals: readonly Renewal[]): Promise<readonly boolean[]> {
-    const durations = Array.from(new Set(renewals.map(({ duration }) => duration)), async (duration) => {
-      const together = renewals.filter((renewal) => renewal.duration === duration);
-      return this.#renewTogether(together, duration);
-    });
-    const renewed = new Set((await Promise.all(durations)).flat());
+    const byExtent = new Map<string, Renewal[]>();
+    for (const renewal of renewals) {
+      const extent = `${renewal.duration} ${renewal.mayShorten}`;
+      byExtent.set(extent, [...(byExtent.get(extent) ?? []), renewal]);
+    }
+    const together = Array.from(byExtent.values(), (leases) => this.#renewTogether(leases));
+    const renewed = new Set((await Promise.all(together)).flat());
     return renewals.map((renewal) => renewed.has(renewal));
   }
 
-  /** Resolves to the leases that were still held. */
-  async #renewTogether<L extends HeldLease>(leases: readonly L[], duration: number): Promise<readonly L[]> {
-    if ((await this.#update('', duration, leases)) === leases.length) return leases;
+  /** Renews leases of the same extent. Resolves to those that were still held. */
+  async #renewTogether(leases: readonly Renewal[]): Promise<readonly Renewal[]> {
+    const [{ duration, mayShorten }] = leases as readonly [Renewal];
+    const changed = await this.#update('', duration, leases, mayShorten);
+    if (changed === leases.length) return leases;
     // Some were lost, so read the rows to see which. A holder still listed with the same version has held the lease
     // continuously, because a row's versions never recur. It was also renewed, because the UPDATE skips only leases
     // that are no longer held.
@@ -192,11 +205,18 @@ export class LeaseTable extends LockTable {
    * holder is one attempt at one key, so three lists are equivalent to a list of triples, for which MySQL would not use
    * the index.
    */
-  async #update(assignment: string, duration: number, leases: readonly HeldLease[]): Promise<number> {
+  async #update(
+    assignment: string,
+    duration: number,
+    leases: readonly HeldLease[],
+    mayShorten = true,
+  ): Promise<number> {
     const { value, isAmong, list, now, changed } = this.family;
     const { length } = leases;
+    const end = `${now} + ${value(1)}`;
+    const expires = mayShorten ? end : `GREATEST(expires, ${end})`;
     const answer = await this.run(
-      `UPDATE ${this.name} SET ${assignment}expires = ${now} + ${value(1)} WHERE ${isAmong('name', 2, length)} ` +
+      `UPDATE ${this.name} SET ${assignment}expires = ${expires} WHERE ${isAmong('name', 2, length)} ` +
         `AND ${isAmong('holder', 3, length)} AND ${isAmong('token', 4, length)} AND expires > ${now}`,
       [
         toMicroseconds(duration),

@@ -1,6 +1,6 @@
 import type { LimitShare } from '../../../api/lock-mode.js';
 import { FREED, HELD, pieceStart, RETAINED } from './lease.js';
-import { type LeaseTable, type NewClaim, toMicroseconds } from './lease-table.js';
+import { type Extent, type LeaseTable, type NewClaim, toMicroseconds } from './lease-table.js';
 
 /**
  * Adds a value to a statement and returns its placeholder. Must be called in the order in which the placeholders appear
@@ -57,14 +57,14 @@ export class LimitedLeases {
     return this.#add(added, duration, () => this.leases.nextVersion, isOpen);
   }
 
-  /** Renews a hold to `duration` ms from now. Resolves to whether it was still held. */
-  renew(name: string, holder: string, duration: number): Promise<boolean> {
-    return this.#change(name, holder, HELD, duration);
+  /** Renews a hold. Resolves to whether it was still held. */
+  renew(name: string, holder: string, extent: Extent): Promise<boolean> {
+    return this.#change(name, holder, HELD, extent);
   }
 
   /** Ends a hold, or retains it for `keepFor` ms. Resolves to whether this holder held it. */
   release(name: string, holder: string, keepFor: number): Promise<boolean> {
-    return this.#change(name, holder, RETAINED, keepFor);
+    return this.#change(name, holder, RETAINED, { duration: keepFor, mayShorten: true });
   }
 
   async #add(
@@ -100,7 +100,7 @@ export class LimitedLeases {
     return changed(await run(sql, values)) === 1;
   }
 
-  async #change(name: string, holder: string, state: string, duration: number): Promise<boolean> {
+  async #change(name: string, holder: string, state: string, { duration, mayShorten }: Extent): Promise<boolean> {
     const { name: table, family, run } = this.leases;
     const { now, positionOf, join, asText, changed } = family;
     const values: unknown[] = [];
@@ -108,16 +108,19 @@ export class LimitedLeases {
     const start = pieceStart(holder) + HELD;
     const position = () => `${positionOf}(holders, ${bind(start)})`;
     const end = () => `${now} + ${bind(toMicroseconds(duration))}`;
+    const ownEnd = () => `SUBSTR(holders, ${position()} + ${start.length}, ${FREED.length})`;
+    // Ends have equal lengths, so they compare as texts.
+    const newEnd = () => (mayShorten ? asText(end()) : `GREATEST(${ownEnd()}, ${asText(end())})`);
     const holders = join(
       `SUBSTR(holders, 1, ${position()} - 1)`,
       bind(pieceStart(holder) + state),
-      duration > 0 ? asText(end()) : bind(FREED),
+      duration > 0 ? newEnd() : bind(FREED),
       `SUBSTR(holders, ${position()} + ${start.length + FREED.length})`,
     );
     const sql =
       `UPDATE ${table} SET holders = ${holders}${duration > 0 ? `, expires = GREATEST(expires, ${end()})` : ''} ` +
       `WHERE name = ${bind(name)} AND expires > ${now} AND ${position()} > 0 ` +
-      `AND SUBSTR(holders, ${position()} + ${start.length}, ${FREED.length}) > ${asText(now)}`;
+      `AND ${ownEnd()} > ${asText(now)}`;
     return changed(await run(sql, values)) === 1;
   }
 }

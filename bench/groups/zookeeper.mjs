@@ -2,13 +2,14 @@
 // take turns, so that other load on the machine affects all of them.
 import { ensureServers } from '../../scripts/ensure-servers.mjs';
 import { startZooKeeper } from '../../test/servers/zookeeper-server.mjs';
+import { builds, OURS } from '../builds.mjs';
 import { manyKeys, oneCaller } from '../loads.mjs';
 import { cpuNanoseconds, interleave, isQuick, lasting } from '../measure.mjs';
 import { pinned } from '../pinned.mjs';
 import { about, report, versionOf } from '../results.mjs';
-import { candidate, OURS, RAW, RAW_PIPELINED } from '../zookeeper/candidates.mjs';
+import { candidate, RAW, RAW_PIPELINED } from '../zookeeper/candidates.mjs';
 
-const NAMES = [RAW, RAW_PIPELINED, OURS];
+const NAMES = [RAW, RAW_PIPELINED, ...builds];
 const BAR = 0.9;
 const DISTINCT = isQuick ? 1_000 : 30_000;
 /** Fewer than a session may hold. */

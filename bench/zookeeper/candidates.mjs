@@ -1,15 +1,13 @@
 // The candidates. Each creates a function that acquires the lock `key` and resolves to a function that releases it.
 import { once } from 'node:events';
 import { promisify } from 'node:util';
-import { LockManager } from 'nestjs-distributed-lock';
-import { ZooKeeperLockProvider } from 'nestjs-distributed-lock/zookeeper';
 import zookeeper from 'node-zookeeper-client';
+import { builds, load } from '../builds.mjs';
 
-const OURS = 'nestjs-distributed-lock';
 const RAW = 'raw client';
 const RAW_PIPELINED = 'raw client, pipelined';
 
-export { OURS, RAW, RAW_PIPELINED };
+export { RAW, RAW_PIPELINED };
 
 /**
  * Only the steps of the recipe. It lists the queue but waits for no other node, its parents already exist, it doesn't
@@ -32,7 +30,7 @@ async function raw(client, folder, isPipelined) {
 
 /** The candidate `name` on the server, with its own session. */
 export async function candidate(name, connectString) {
-  if (name === OURS) return ours(connectString);
+  if (builds.includes(name)) return ours(name, connectString);
   const client = zookeeper.createClient(connectString, { sessionTimeout: 20_000 });
   client.connect();
   await once(client, 'connected');
@@ -41,8 +39,12 @@ export async function candidate(name, connectString) {
   return { acquire, stop: () => client.close() };
 }
 
-async function ours(connectString) {
-  const locks = new LockManager({ providers: { zookeeper: new ZooKeeperLockProvider({ connectString }) } });
+async function ours(build, connectString) {
+  const { LockManager, ZooKeeperLockProvider, namespace } = await load(build, 'zookeeper');
+  const locks = new LockManager({
+    providers: { zookeeper: new ZooKeeperLockProvider({ connectString }) },
+    namespace,
+  });
   await locks.start();
   const acquire = async (key) => {
     const lock = await locks.acquire(key, { wait: '60s' });

@@ -10,7 +10,7 @@ import { printable } from '../api/printable.js';
 import { normalizeKeys, type LockKey } from '../key/lock-key.js';
 import { type CallOptions, LockAcquirer } from './acquire/lock-acquirer.js';
 import type { LockPlan } from './plan/lock-plan.js';
-import { resolveSettings } from './plan/lock-settings.js';
+import { assertLockOptions, resolveSettings } from './plan/lock-settings.js';
 import { LockEventPublisher } from './events/publisher.js';
 import type { LockOrigin } from './events/subject.js';
 import { runGuarded } from './hold/guarded-task.js';
@@ -127,11 +127,13 @@ export class LockManager {
 
   /** Acquires the lock. @throws LockBusyError if it is busy for the whole `wait`. */
   async acquire(key: LockKey, options?: LockOptions): Promise<Lock> {
-    return await this.acquirePlanned(options ? this.plan(options) : this.#withoutOptions, key, options);
+    const plan = options === undefined ? this.#withoutOptions : this.plan(options);
+    return await this.acquirePlanned(plan, key, options);
   }
 
   /** Acquires the lock if it is free (`wait` defaults to 0); otherwise, resolves to `null`. */
   async tryAcquire(key: LockKey, options: LockOptions = {}): Promise<Lock | null> {
+    assertLockOptions(options);
     try {
       return await this.acquire(key, options.wait === undefined ? { ...options, wait: 0 } : options);
     } catch (error) {
@@ -149,7 +151,7 @@ export class LockManager {
     let acquired: Promise<GrantedLock>;
     try {
       assertTask('withLock()', task);
-      plan = options ? this.plan(options) : this.#withoutOptions;
+      plan = options === undefined ? this.#withoutOptions : this.plan(options);
       acquired = this.acquirePlanned(plan, key, options);
     } catch (error) {
       return Promise.reject(error);
@@ -168,6 +170,7 @@ export class LockManager {
    * @throws LockConfigError
    */
   plan(options: LockOptions, origin: LockOrigin = DIRECT_CALL, reentrant?: LockDefaults['reentrant']): LockPlan {
+    assertLockOptions(options);
     const core = this.#providers.get(options.provider ?? this.#default);
     return { core, settings: resolveSettings(options, this.#defaults, core, reentrant), origin };
   }

@@ -19,6 +19,14 @@ export const calls: Group = {
       remedy: 'write "lease"',
     },
     {
+      id: 'call-options-as-text',
+      how: 'call',
+      code: `await locks.acquire('order:42', '5s');`,
+      place: 'A lock takes its options as an object',
+      value: 'a string',
+      remedy: "write { wait: '5s' }",
+    },
+    {
       id: 'call-option-in-typescript',
       how: 'types',
       code: `declare const locks: LockService; void locks.withLock('order:42', () => {}, { ttl: 5000 });`,

@@ -1,3 +1,4 @@
+import type { DeadlockMember } from '../../api/deadlock.js';
 import type { LockMode } from '../../api/lock-mode.js';
 
 /** A wait for a key by a caller that holds other locks, as published by its process. */
@@ -63,4 +64,41 @@ export function isLater(one: PublishedWait, other: PublishedWait): boolean {
 function blocks({ mode }: Pick<WaitLink, 'mode'>, wait: Pick<PublishedWait, 'mode'>): boolean {
   if (mode === 'limited' || wait.mode === 'limited') return false;
   return mode === 'exclusive' || wait.mode === 'exclusive';
+}
+
+/** The beats of a cycle's processes; `undefined` if the cycle no longer exists. */
+export function beatsOf(
+  start: PublishedWait,
+  cycle: readonly WaitLink[],
+  linksOf: (key: string) => readonly WaitLink[],
+): readonly number[] | undefined {
+  let from = start;
+  const beats: number[] = [];
+  for (const { grant, wait } of cycle) {
+    const now = linksOf(from.key).find((link) => link.grant === grant && link.wait.id === wait.id);
+    if (now === undefined) return undefined;
+    beats.push(now.beat);
+    from = wait;
+  }
+  return beats;
+}
+
+/**
+ * A cycle as reported to its victim, who comes first.
+ *
+ * @param held the victim's key that blocks another member of the cycle
+ */
+export function membersOf(held: string, cycle: readonly WaitLink[]): readonly DeadlockMember[] {
+  const own = cycle.at(-1)?.wait;
+  let wanted = own?.key ?? '';
+  const members: DeadlockMember[] = own ? [memberOf(own, held)] : [];
+  for (const { wait } of cycle.slice(0, -1)) {
+    members.push(memberOf(wait, wanted));
+    wanted = wait.key;
+  }
+  return members;
+}
+
+function memberOf({ instance, method, key, mode }: PublishedWait, holds: string): DeadlockMember {
+  return { instance, method, holds, waitsFor: key, mode };
 }

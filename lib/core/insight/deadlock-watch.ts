@@ -5,7 +5,7 @@ import type { Instance, WaitBoard } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
 import { detached } from '../toolkit/detached.js';
 import { WarnedPlaces } from '../toolkit/warned-places.js';
-import { findCycle, isLater, type PublishedWait, type WaitLink } from './cycle-search.js';
+import { beatsOf, findCycle, isLater, membersOf, type PublishedWait, type WaitLink } from './cycle-search.js';
 import { type LinksOf, WaitScan } from './wait-scan.js';
 import { readWaitRecord, type WaitRecord, WaitRecordWriter } from './wait-record.js';
 
@@ -328,33 +328,4 @@ function grantsOfOwner({ heldLocks }: Waiter, provider: string, now: number): Re
     if (hold.terms.limited === undefined && hold.isValid(now)) grants.set(hold.grant.request.id, hold.key);
   }
   return grants;
-}
-
-/** The beats of a cycle's processes; `undefined` if the cycle no longer exists. */
-function beatsOf(start: PublishedWait, cycle: readonly WaitLink[], linksOf: LinksOf): readonly number[] | undefined {
-  let from = start;
-  const beats: number[] = [];
-  for (const { grant, wait } of cycle) {
-    const now = linksOf(from.key).find((link) => link.grant === grant && link.wait.id === wait.id);
-    if (now === undefined) return undefined;
-    beats.push(now.beat);
-    from = wait;
-  }
-  return beats;
-}
-
-/** @param held the victim's key that blocks another member of the cycle */
-function membersOf(held: string, cycle: readonly WaitLink[]): readonly DeadlockMember[] {
-  const own = cycle.at(-1)?.wait;
-  let wanted = own?.key ?? '';
-  const members: DeadlockMember[] = own ? [memberOf(own, held)] : [];
-  for (const { wait } of cycle.slice(0, -1)) {
-    members.push(memberOf(wait, wanted));
-    wanted = wait.key;
-  }
-  return members;
-}
-
-function memberOf({ instance, method, key, mode }: PublishedWait, holds: string): DeadlockMember {
-  return { instance, method, holds, waitsFor: key, mode };
 }

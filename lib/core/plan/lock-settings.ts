@@ -5,6 +5,7 @@ import type { LockDefaults, LockOptions, LossPolicy, ReleasePolicy } from '../..
 import { assertKeepable, MIN_LEASE } from '../hold/lease-limits.js';
 import {
   anything,
+  assertObject,
   count,
   duration,
   oneOf,
@@ -60,6 +61,11 @@ export interface LockSettings extends Terms {
   readonly reentrant: true | 'explicit';
   readonly onLost: LossPolicy;
   readonly release: ReleasePolicy;
+}
+
+/** @throws LockConfigError if the options are not an object, such as a bare duration */
+export function assertLockOptions(options: unknown): void {
+  assertObject({ example: "{ wait: '5s' }" }, options);
 }
 
 /**

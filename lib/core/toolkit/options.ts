@@ -191,7 +191,7 @@ export function readGiven<T extends Table>(owner: Owner, given: object, table: T
 
 type Given = Readonly<Record<string, unknown>>;
 
-function assertObject({ name, example, oneOf: sources }: Owner, given: unknown): asserts given is Given {
+export function assertObject({ name, example, oneOf: sources }: Owner, given: unknown): asserts given is Given {
   if (isObject(given)) return;
   const one = sources ? `, with exactly one of ${listed(sources)}` : '';
   const remedy = example === undefined ? '' : `: write ${example}${one}`;

@@ -337,7 +337,7 @@ async function setUp(
       setIfKnown('transaction_timeout', `'0'`),
       set('statement_timeout', `'0'`),
     ];
-    await run(`SELECT ${settings.join(', ')}`, [wholeMs(guard), wholeMs(lockWait)]);
+    await run(`SELECT ${settings.join(', ')}`, [timeoutSetting(guard), timeoutSetting(lockWait)]);
   }
   // By default, a server notices that its client was killed only at the end of a statement. On some operating systems
   // it can't check earlier and rejects the setting.
@@ -424,7 +424,8 @@ function waitQuietly(select: string, value: string, limits: TimeLimits, catchesE
 /** Sets the guard for a transaction or a session (Postgres 14 or later). */
 function setLimits({ guard, lockWait }: TimeLimits, inTransaction: boolean): string {
   const name = inTransaction ? 'idle_in_transaction_session_timeout' : 'idle_session_timeout';
-  const set = (setting: string, value: number) => `set_config('${setting}', '${wholeMs(value)}', ${inTransaction})`;
+  const set = (setting: string, value: number) =>
+    `set_config('${setting}', '${timeoutSetting(value)}', ${inTransaction})`;
   return `SELECT ${set(name, guard)}, ${set('lock_timeout', lockWait)}`;
 }
 
@@ -445,6 +446,6 @@ function literal(name: string): string {
 }
 
 // 0 means unlimited.
-function wholeMs(milliseconds: number): string {
+function timeoutSetting(milliseconds: number): string {
   return milliseconds === Infinity ? '0' : String(Math.ceil(milliseconds));
 }

@@ -67,6 +67,15 @@ export function safeText(text: string): string {
   return SECRETS.reduce((shown, [pattern, replacement]) => shown.replace(pattern, replacement), words);
 }
 
+/** A caught value as text for a message. Not every value has a text: an object may have no prototype. */
+export function errorText(error: unknown): string {
+  try {
+    return safeText(String(error));
+  } catch {
+    return 'an unprintable value';
+  }
+}
+
 /** Hides the credentials in a host, in case the user configured a whole address as the host name. */
 function safeHost(host: string): string {
   return safeText(host.replace(/^[^]*\?[^]*@[^]*/, '***').replace(/^[^]*@/, '***@'));
@@ -83,7 +92,7 @@ function withoutCredentials(word: string): string {
  * The JSON form of an error or any other thrown value. `JSON.stringify` alone renders other packages' errors as `{}`.
  */
 export function errorInJson(error: unknown, depth = 0): unknown {
-  if (!isError(error)) return String(error);
+  if (!isError(error)) return errorText(error);
   if (BRAND in error) return error;
   const { name, message, cause } = error;
   const code = read(error, 'code');

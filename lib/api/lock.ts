@@ -88,7 +88,8 @@ export interface Lock extends AsyncDisposable {
   assertHeld(): void;
   /**
    * Extends the lease to `lease` ms from now, and also uses that length for later renewals. Range: 100 ms to 24.8 days
-   * (default: the original lease). Never extends the lock beyond `maxHold`.
+   * (default: the current length). Never extends the lock beyond `maxHold`. A shorter lease doesn't end the current one
+   * early on the server: if this process crashes, the key stays locked until then.
    *
    * @throws LockLostError when the lock is lost or was released.
    * @throws LockUnavailableError when the backend doesn't respond; the lock stays held until its deadline.

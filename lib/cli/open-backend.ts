@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { safeText } from '../api/cause.js';
+import { errorText } from '../api/cause.js';
 import type { LockBackend, LockProvider } from '../api/lock-provider.js';
 import type { LockLogger } from '../api/logger.js';
 import { shown } from '../api/printable.js';
@@ -80,7 +80,7 @@ async function fromFile(file: string): Promise<Configuration> {
   try {
     exported = (await import(pathToFileURL(resolve(file)).href)) as typeof exported;
   } catch (error) {
-    throw new UsageError(`Could not load the --config file: ${safeText(String(error))}`, { cause: error });
+    throw new UsageError(`Could not load the --config file: ${errorText(error)}`, { cause: error });
   }
   const { default: provider, namespace } = exported;
   if (typeof provider !== 'object' || provider === null || !('createBackend' in provider)) {

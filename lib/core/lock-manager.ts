@@ -1,4 +1,4 @@
-import { safeText } from '../api/cause.js';
+import { errorText } from '../api/cause.js';
 import { LockConfigError } from '../api/errors.js';
 import { isBusy } from '../api/is-busy.js';
 import type { LockEvents } from '../api/lock-events.js';
@@ -75,7 +75,7 @@ export class LockManager {
     this.#failFast = settings.failFast;
     this.#clock = clock;
     const events = new LockEventPublisher((error) => {
-      logger.error(`A lock event listener failed: ${safeText(String(error))}`);
+      logger.error(`A lock event listener failed: ${errorText(error)}`);
     });
     this.events = events;
     this.missingValues = new MissingValues(logger);

@@ -1,4 +1,4 @@
-import { safeText } from '../api/cause.js';
+import { errorText } from '../api/cause.js';
 import { LockConfigError, LockError, LockUnavailableError } from '../api/errors.js';
 import type { LockLogger } from '../api/logger.js';
 import type { LockProvider } from '../api/lock-provider.js';
@@ -83,7 +83,7 @@ export class Providers implements Iterable<ProviderCore> {
       try {
         await core.close();
       } catch (error) {
-        this.#logger.error(`Lock provider "${core.name}" failed to close: ${safeText(String(error))}`);
+        this.#logger.error(`Lock provider "${core.name}" failed to close: ${errorText(error)}`);
       }
     }));
   }

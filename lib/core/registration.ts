@@ -1,5 +1,6 @@
 import type { Clock, Timer } from '../api/clock.js';
 import type { LockBackend } from '../api/lock-provider.js';
+import { promised } from './toolkit/promised.js';
 
 // Backends store the name for a day.
 const INTERVAL_MS = 3_600_000;
@@ -20,9 +21,10 @@ export class Registration {
    * instance's id.
    */
   readonly renew = (): void => {
-    if (this.#isStopped || !this.backend.register) return;
+    const { backend } = this;
+    if (this.#isStopped || !backend.register) return;
     this.#renewIn(INTERVAL_MS);
-    this.backend.register().catch(() => {
+    promised(() => backend.register?.() ?? Promise.resolve()).catch(() => {
       this.#renewIn(RETRY_MS);
     });
   };

@@ -125,10 +125,13 @@ export class Campaign {
     };
     const failure = await withAbort(ending, end, () => term.run(task));
     if (!failure && term.isValid && term.ledFor < PAUSE.first) this.#warnOfReturn();
-    // Report the error before resigning, which waits for the calls that joined the term.
-    if (failure) onError?.(failure.error);
-    await term.resign(failure !== undefined);
-    this.#term = undefined;
+    try {
+      // Report the error before resigning, which waits for the calls that joined the term.
+      if (failure) onError?.(failure.error);
+    } finally {
+      await term.resign(failure !== undefined);
+      this.#term = undefined;
+    }
     const { reason, ledFor } = term;
     plan.core.events.publish('resigned', { ...this.subject, reason, ledFor: Math.round(ledFor) });
     if (failure && !onError) throw failure.error;

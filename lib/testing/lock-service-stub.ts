@@ -220,6 +220,9 @@ class StubManager extends LockManager {
 
 /** Leads every key that is not busy, because nothing campaigns for `@OnlyLeader` in a unit test. */
 class StubLeadership extends Leadership {
+  /** The locks of calls to {@link runIfLeader}. */
+  readonly #terms = new WeakSet<Lock>();
+
   constructor(
     private readonly locks: LockManager,
     private readonly busy: ReadonlySet<string>,
@@ -243,7 +246,18 @@ class StubLeadership extends Leadership {
   }
 
   override runIfLeader<T>(key: string, plan: LockPlan, work: () => T | PromiseLike<T>): Promise<T> | undefined {
-    return this.isLeader(key) ? this.locks.withLock(key, work, { provider: plan.core.name }) : undefined;
+    const joined = super.runIfLeader(key, plan, work);
+    if (joined || !this.isLeader(key)) return joined;
+    const { name: provider } = plan.core;
+    // As in a term, a call within another one re-enters its lock.
+    const within = surroundingLocks(this.locks).find(
+      (lock) => this.#terms.has(lock) && lock.provider === provider && lock.keys.includes(key),
+    );
+    const task = (lock: Lock) => {
+      this.#terms.add(lock);
+      return work();
+    };
+    return this.locks.withLock(key, task, { provider, ...(within && { within }) });
   }
 }
 

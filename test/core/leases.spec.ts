@@ -4,8 +4,6 @@ import { HeldLease } from '../../lib/core/hold/held-lease.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { validUntil } from '../../lib/core/toolkit/validity.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
-import { startManager, watch } from './manager-rig.js';
-import { ScriptedProvider } from './scripted-provider.js';
 
 const LEASE = 1_000;
 
@@ -197,26 +195,3 @@ describe('a renewed lease', () => {
     expect(lease.isVerified(1)).toBe(true);
   });
 });
-
-it.each([false, true])(
-  'a longer lease is requested only after renewals in flight complete, unless their order is kept (ordered: %s)',
-  async (ordered) => {
-    const provider = ScriptedProvider.obliging({ ordered });
-    const { locks, clock } = await startManager({ provider });
-    const lock = await locks.acquire('a', { lease: 10_000 });
-    provider.onRenew = undefined;
-    await clock.advance(3_500);
-    const extended = watch(lock.extend(60_000));
-    await clock.advance(0);
-    const leases = () => provider.renewals.map(({ input }) => input.lease);
-    expect(leases()).toEqual(ordered ? [10_000, 60_000] : [10_000]);
-    for (const each of [0, 1]) {
-      const renewal = provider.renewals[each];
-      if (renewal) renewal.answer(provider.acknowledge(renewal.input));
-      await clock.advance(0);
-    }
-    expect(leases()).toEqual([10_000, 60_000]);
-    expect(extended.state).toBe('fulfilled');
-    expect(lock.remaining()).toBeGreaterThan(59_000);
-  },
-);

@@ -66,7 +66,7 @@ interface Sql {
 const KINDS: readonly (readonly [name: string, form: RegExp])[] = [
   ['look', /^SELECT .* AS server_time FROM \S+ WHERE name (?!>=)/],
   ['page', /^SELECT .* AS server_time FROM \S+ WHERE name >=/],
-  ['limited reservation', /^UPDATE \S+ SET holder = NULL, holders = .* AND \(holders IS NOT NULL OR expires <=/],
+  ['limited reservation', /^UPDATE \S+ SET holder = NULL, holders = .* token = GREATEST/],
   ['limited claim', /^UPDATE \S+ SET holder = NULL, holders = /],
   ['limited renewal', /^UPDATE \S+ SET holders = .*, expires = /],
   ['limited release', /^UPDATE \S+ SET holders = /],

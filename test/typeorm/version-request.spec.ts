@@ -3,7 +3,7 @@ import type { Clock } from '../../lib/api/clock.js';
 import type { AcquireRequest, LockProvider } from '../../lib/api/lock-provider.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { validUntil } from '../../lib/core/toolkit/validity.js';
-import type { Extent, LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
+import type { LeaseTable } from '../../lib/providers/sql/version/lease-table.js';
 import type { LockRow } from '../../lib/providers/sql/table/lock-table.js';
 import { FREED, isGranted, type Lease, leaseOf } from '../../lib/providers/sql/version/lease.js';
 import { type LeaseDatabase, VersionRequest } from '../../lib/providers/sql/version/version-request.js';
@@ -287,7 +287,7 @@ describe('minHold of a claim whose reply was lost', () => {
   const durations = async (lease: number, minHold: number): Promise<number[]> => {
     const renewed: number[] = [];
     const clock = new FakeClock();
-    const renew = (_held: unknown, { duration }: Extent) => {
+    const renew = (_held: unknown, duration: number) => {
       renewed.push(duration);
       return Promise.resolve(true);
     };

@@ -3,7 +3,6 @@ import type { Grant, RenewOutcome } from '../../api/lock-provider.js';
 import type { KeyQueue } from '../acquire/key-queue.js';
 import type { KeyRequest } from '../acquire/key-request.js';
 import type { DenseSetItem } from '../toolkit/dense-set.js';
-import { promised } from '../toolkit/promised.js';
 import { SmallSet } from '../toolkit/small-set.js';
 import { retainedUntil } from '../toolkit/validity.js';
 import { Cohort } from './cohort.js';
@@ -28,7 +27,6 @@ export class HeldGrant implements DenseSetItem {
   readonly #holders = new SmallSet<Holder>();
   /** A lower bound on when the first holder reaches its `maxHold`; holders that have left still count. */
   #firstEnd: number | undefined;
-  #unanswered: Promise<unknown> | undefined;
   /**
    * Whether a user got a lock under this grant. Until one does, the call may still fail on another key without running
    * a task.
@@ -79,14 +77,6 @@ export class HeldGrant implements DenseSetItem {
   keepUntil(now: number): number {
     const { minHold } = this.request;
     return minHold === 0 || !this.#isUsed ? 0 : retainedUntil(this.grantedAt, minHold, now);
-  }
-
-  /**
-   * Settles when the renewals in flight have been answered. Undefined if none is, or if the backend executes them in
-   * order.
-   */
-  get unanswered(): Promise<unknown> | undefined {
-    return this.#unanswered;
   }
 
   /** A snapshot. */
@@ -175,17 +165,15 @@ export class HeldGrant implements DenseSetItem {
    * @param suspensions how many machine suspensions are known
    */
   async renewNow(suspensions: number): Promise<RenewOutcome> {
-    const { backend, capabilities, clock, observer, reachability } = this.queue.core;
+    const { backend, clock, observer, reachability } = this.queue.core;
     const { lease } = this;
     const now = clock.now();
     this.expire(now);
     if (!this.#isHeld) return 'lost';
     const number = lease.beginRenewal(now);
-    const answer = promised(() => backend.renew(this.request, lease.length));
-    if (!capabilities.ordered) this.#noteUnanswered(answer);
     let outcome: RenewOutcome;
     try {
-      outcome = await answer;
+      outcome = await backend.renew(this.request, lease.length);
     } catch (error) {
       reachability.failed(error);
       outcome = 'unknown';
@@ -205,13 +193,6 @@ export class HeldGrant implements DenseSetItem {
   /** Whether the lease has expired and the grant has not ended yet. */
   hasExpired(now: number): boolean {
     return this.#isHeld && now >= this.lease.validUntil;
-  }
-
-  #noteUnanswered(answer: Promise<unknown>): void {
-    const all = Promise.allSettled([this.#unanswered, answer]).then(() => {
-      if (this.#unanswered === all) this.#unanswered = undefined;
-    });
-    this.#unanswered = all;
   }
 
   /** Ends the grant as lost if its lease has expired. */

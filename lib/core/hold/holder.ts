@@ -137,8 +137,6 @@ export class Holder {
   async extend(lease: number): Promise<void> {
     const { grant, subject } = this;
     const { clock, watchdog } = this.plan.core;
-    // A shorter renewal that the backend executes after a longer one would end the lease before its local deadline.
-    while (lease > grant.lease.length && grant.unanswered !== undefined) await grant.unanswered;
     grant.changeLease(lease);
     const outcome = await watchdog.renew(grant);
     const now = clock.now();

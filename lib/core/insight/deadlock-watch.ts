@@ -4,6 +4,7 @@ import type { DeadlockMember } from '../../api/deadlock.js';
 import type { Instance, WaitBoard } from '../../api/lock-provider.js';
 import type { LockLogger } from '../../api/logger.js';
 import { detached } from '../toolkit/detached.js';
+import { promised } from '../toolkit/promised.js';
 import { WarnedPlaces } from '../toolkit/warned-places.js';
 import { beatsOf, findCycle, isLater, membersOf, type PublishedWait, type WaitLink } from './cycle-search.js';
 import { type LinksOf, WaitScan } from './wait-scan.js';
@@ -175,7 +176,7 @@ export class DeadlockWatch {
     if (this.#due().some(({ published }) => published === undefined)) {
       // New waits can't be published without the server's time. No need to report the failure: outages are reported
       // elsewhere.
-      const since = await this.board.serverTime().catch(() => undefined);
+      const since = await promised(() => this.board.serverTime()).catch(() => undefined);
       if (since !== undefined) for (const own of this.#due()) own.published ??= this.#publishedAs(own, since);
     }
     this.#beat += 1;

@@ -1,5 +1,6 @@
 import type { WaitBoard } from '../../api/lock-provider.js';
 import { instanceIdOf } from '../toolkit/instance-ids.js';
+import { promised } from '../toolkit/promised.js';
 import { isLater, type PublishedWait, type WaitLink } from './cycle-search.js';
 import { readWaitRecord, type WaitRecord } from './wait-record.js';
 
@@ -49,7 +50,7 @@ export class WaitScan {
   async #read(key: string): Promise<readonly WaitLink[]> {
     this.#links.set(key, NONE);
     // On failure, treat the key as free. Outages are reported elsewhere.
-    const holders = await this.board.holders(key, MAX_HOLDERS_PER_KEY).catch(() => []);
+    const holders = await promised(() => this.board.holders(key, MAX_HOLDERS_PER_KEY)).catch(() => []);
     const links = await Promise.all(
       holders.map(async ({ id, mode }) => (await this.#recordOf(instanceIdOf(id)))?.linksOf(id, mode) ?? NONE),
     );
@@ -61,7 +62,7 @@ export class WaitScan {
     let record = this.#records.get(instance);
     if (record === undefined && this.#records.size <= MAX_RECORDS) {
       const onText = (text: string | null) => (text === null ? undefined : readWaitRecord(instance, text));
-      record = this.board.read(instance).then(onText, () => undefined);
+      record = promised(() => this.board.read(instance)).then(onText, () => undefined);
       this.#records.set(instance, record);
     }
     return record;

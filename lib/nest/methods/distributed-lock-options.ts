@@ -9,7 +9,7 @@ export interface BusyContext {
   readonly provider: string;
   /** The decorated method, such as `OrderService.pay`. */
   readonly method: string;
-  /** The call's arguments. */
+  /** The call's arguments. Empty with `around: 'request'`, which takes the lock before the method has any. */
   readonly args: readonly unknown[];
   /**
    * The error that would be thrown by default; a {@link LockDeadlockError} if callers, including this one, waited for
@@ -26,11 +26,14 @@ export interface LossContext extends Omit<BusyContext, 'error'> {
 
 /**
  * Provides the call's result in place of the method. `this` is the instance: write
- * `function (this: OrderService, busy) {…}`.
+ * `function (this: OrderService, busy) {…}`. With `around: 'request'`, there is no `this`.
  */
 export type BusyHandler = (this: never, busy: BusyContext) => unknown;
 
-/** Provides the result of a call whose lock was lost, after the method has ended. `this` is the instance. */
+/**
+ * Provides the result of a call whose lock was lost, after the method has ended. `this` is the instance. With
+ * `around: 'request'`, there is no `this`.
+ */
 export type LossHandler = (this: never, loss: LossContext) => unknown;
 
 /** Options of `@DistributedLock`. `S` is the parameter list of `signal`. */

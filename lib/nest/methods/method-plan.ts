@@ -97,7 +97,7 @@ function electionLock(
   { manager }: LockService,
 ): LockPlan {
   const isCampaign = decorator === '@RunAsLeader';
-  const options = { ...(isCampaign && lease && { lease }), ...own, provider: own.provider ?? provider };
+  const options = { ...(isCampaign && { lease }), provider, ...withoutUndefined(own) };
   return planCampaign(manager, options, isCampaign ? decorator : '@OnlyLeader', {
     method: name,
     template: key.template,

@@ -1,3 +1,4 @@
+import { errorText } from '../../api/cause.js';
 import type { LockPlan } from '../../core/plan/lock-plan.js';
 import { detached } from '../../core/toolkit/detached.js';
 import type { LeaderTask } from '../../recipes/campaign.js';
@@ -68,5 +69,5 @@ export function startCampaigns({ leadership }: LockService, campaigns: readonly 
 }
 
 function describe(error: unknown): string {
-  return error instanceof Error ? (error.stack ?? error.message) : String(error);
+  return error instanceof Error ? (error.stack ?? error.message) : errorText(error);
 }

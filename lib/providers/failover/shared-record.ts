@@ -87,6 +87,9 @@ export class SharedRecord {
     this.#isClosed = true;
     if (this.#timer) this.context.clock.clearTimer(this.#timer);
     await this.#lastWrite;
+    // No write follows, so nothing may wait for one.
+    for (const resolve of this.#awaiting) resolve();
+    this.#awaiting.clear();
   }
 
   /**
@@ -119,6 +122,7 @@ export class SharedRecord {
 
   /** Resolves when the next write is done, successful or not. */
   nextWrite(): Promise<void> {
+    if (this.#isClosed) return Promise.resolve();
     return new Promise((resolve) => this.#awaiting.add(resolve));
   }
 

@@ -72,8 +72,10 @@ export class MemcachedBackend implements LockBackend<MemcachedRequest> {
     const { clock } = this.context;
     return this.#change(key, id, async (connection, item, hold) => {
       const now = clock.now();
-      const next = { ...hold, leaseEndsAt: now + lease };
-      const seconds = secondsFor(Math.max(lease, hold.keptUntil - now));
+      // The item may already have a later end: this renewal may be writing it again, after one that was sent later.
+      const leaseEndsAt = Math.max(hold.leaseEndsAt, now + lease);
+      const next = { ...hold, leaseEndsAt };
+      const seconds = secondsFor(Math.max(leaseEndsAt, hold.keptUntil) - now);
       const isDone = await connection.replace(this.#itemKey(key), item, textOf(next), seconds);
       return isDone ? { validUntil: validUntil(now, lease) } : undefined;
     });

@@ -83,7 +83,10 @@ export class WaitConnection extends CommandConnection {
   }
 }
 
-/** This connection sends only confirmations and renewals, so a string reply means the lock is held. */
+/**
+ * This connection sends only confirmations, renewals, and job records, so a string reply means that the server stores
+ * something.
+ */
 function isHold(reply: unknown): boolean {
   return typeof reply === 'string';
 }

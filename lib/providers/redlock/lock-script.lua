@@ -16,7 +16,8 @@ no digits (Lua's own conversion loses digits above 1e14).
   round: a write that was in flight while the node lost its data may be older than tokens granted since.
 - `A` restores a lost vote, with the token of the grant; 1 if the node had no vote. It never creates a counter, because a node that has lost its
   data must not look like a node that still has it.
-- `E` returns the round of the vote, and extends the vote unless the ms are 0. `R` releases or retains, for any round. `C` cleans up after a round
+- `E` returns the round of the vote, and extends the vote to the ms, but never shortens it, because the network may deliver a renewal long after
+  it was given up, when the lease has been extended since. `R` releases or retains, for any round. `C` cleans up after a round
   and earlier ones, but not after a later one.
 - `I` shows the vote, `F` removes it.
 
@@ -80,7 +81,10 @@ for index = 1, operations do
       reply = 1
     end
   elseif code == 'E' then
-    if mine and (ms == '0' or call('PEXPIRE', lock, ms) == 1) then reply = sub(standing, 49) end
+    if mine then
+      if ms ~= '0' and call('PTTL', lock) < tonumber(ms) then call('PEXPIRE', lock, ms) end
+      reply = sub(standing, 49)
+    end
   elseif code == 'A' then
     if not standing then
       call('SET', lock, vote, 'PX', ms)

@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { DataSource, EntityManager, QueryRunner } from 'typeorm';
-import { safeText } from '../../api/cause.js';
+import { errorText } from '../../api/cause.js';
 import { LockConfigError } from '../../api/errors.js';
 import type { Lock } from '../../api/lock.js';
 import type { BackendContext } from '../../api/lock-provider.js';
@@ -113,9 +113,7 @@ export class EntityTransaction extends LentTransaction {
   async #tellEnd(event: TransactionEvent): Promise<void> {
     await this.#tell(event).catch((error: unknown) => {
       const { name, logger } = this.context;
-      logger.error(
-        `A subscriber failed at the end of a transaction in lock provider "${name}": ${safeText(String(error))}`,
-      );
+      logger.error(`A subscriber failed at the end of a transaction in lock provider "${name}": ${errorText(error)}`);
     });
   }
 }

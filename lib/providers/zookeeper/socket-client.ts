@@ -317,14 +317,14 @@ export class SocketClient {
    * Resolves when the connection is closed, or our options prevent it: to the reason, or to undefined if no session was
    * established.
    */
-  async #connection(server: ServerAddress): Promise<ZooKeeperFailure | undefined> {
-    try {
-      return await new Promise((resolve) => {
+  #connection(server: ServerAddress): Promise<ZooKeeperFailure | undefined> {
+    return new Promise((resolve) => {
+      try {
         this.#dial(server, resolve);
-      });
-    } catch (error) {
-      return tlsFault(this.settings.tls ?? {}, error);
-    }
+      } catch (error) {
+        resolve(tlsFault(this.settings.tls ?? {}, error));
+      }
+    });
   }
 
   #dial(server: ServerAddress, onClose: (lost: ZooKeeperFailure | undefined) => void): void {

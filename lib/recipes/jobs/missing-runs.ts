@@ -1,4 +1,4 @@
-import { safeText } from '../../api/cause.js';
+import { errorText } from '../../api/cause.js';
 import type { Timer } from '../../api/clock.js';
 import type { JobRecord } from '../../core/job-record.js';
 import { leaveOnAbort } from '../../core/toolkit/abort-listeners.js';
@@ -27,6 +27,8 @@ export class MissingRuns {
   #isFired = () => true;
   #timer: Timer | undefined;
   #lookAt = 0;
+  /** When to check again after the scheduled check. It may find nothing to do, and plan no other. */
+  #lookAgainAt = -Infinity;
   #notBefore = -Infinity;
   /** Only one search runs at a time. */
   #lastLook: Promise<void> = Promise.resolve();
@@ -76,32 +78,40 @@ export class MissingRuns {
     this.lookIn(0);
   }
 
-  /** Checks after `delay` ms, or earlier if a check is already scheduled. */
+  /** Checks after `delay` ms, in addition to any check that is already scheduled for an earlier time. */
   lookIn(delay: number): void {
     const { manager, plan } = this.job;
     const { clock } = plan.core;
     if (manager.stopping.aborted) return;
     const at = Math.max(clock.now() + delay, this.#notBefore);
-    if (this.#timer !== undefined && this.#lookAt <= at) return;
+    if (this.#timer !== undefined && this.#lookAt <= at) {
+      this.#lookAgainAt = Math.max(this.#lookAgainAt, at);
+      return;
+    }
     this.#cancelLook();
     this.#lookAt = at;
     const onTime = () => {
       this.#timer = undefined;
       this.#inOrder(() => this.#look());
+      const rest = this.#lookAgainAt - clock.now();
+      this.#lookAgainAt = -Infinity;
+      if (rest > 0) this.lookIn(rest);
     };
     this.#timer = clock.setTimer(onTime, at - clock.now());
   }
 
   #cancelLook(): void {
-    if (this.#timer !== undefined) this.job.plan.core.clock.clearTimer(this.#timer);
+    if (this.#timer === undefined) return;
+    this.job.plan.core.clock.clearTimer(this.#timer);
     this.#timer = undefined;
+    this.#lookAgainAt = Math.max(this.#lookAgainAt, this.#lookAt);
   }
 
   #inOrder(work: () => Promise<void>): void {
     this.#lastLook = this.#lastLook.then(work).catch((error: unknown) => {
       if (this.job.manager.stopping.aborted) return;
       if (isUnavailable(error)) this.lookLater();
-      else this.job.logError(`cannot check for missed and abandoned runs: ${safeText(String(error))}`);
+      else this.job.logError(`cannot check for missed and abandoned runs: ${errorText(error)}`);
     });
   }
 

@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { safeText } from '../../api/cause.js';
+import { errorText } from '../../api/cause.js';
 import { LockConfigError } from '../../api/errors.js';
 import type { JobTrace } from '../../api/lock-traces.js';
 import { type LockPlan, publishSkipped, subjectOf } from '../../core/plan/lock-plan.js';
@@ -143,7 +143,7 @@ export class ScheduledJob extends Job implements LocalJob {
         if (!isTaken) this.logError(`was called for a missed or abandoned run, ${NOT_RUN}`);
       },
       (error: unknown) => {
-        this.logError(`failed while making up for a missed or abandoned run: ${safeText(String(error))}`);
+        this.logError(`failed while making up for a missed or abandoned run: ${errorText(error)}`);
       },
     );
   }

@@ -13,7 +13,9 @@ ARGV   the calling process, then three per operation: what to do, the holder, an
   T, M :::callers, U ::minHold          lease    A, N and B without queueing. With the provisional lease, also leaves the queue
   a, t                                  lease    A and T in shared mode
   l, m                                  lease    A and T in limited mode, with terms after provisional: ' ' weight ' ' limit
-  C minHold                             lease    confirm or renew, to lease ms from now; in limited mode with terms
+  C minHold                             lease    confirm or renew, to lease ms from now; in limited mode with terms. Never shortens a confirmed
+                                                 lease: the network may deliver a renewal long after it was given up, when the lease has
+                                                 been extended since
   R provisional                         keepFor  release; `r` in shared mode, `e` in limited mode, with terms. With the provisional lease, also
                                                  leaves the queue
   F                                     -        force-release
@@ -149,15 +151,16 @@ local function renew(lock, code, holder, lease)
   local value, minHold, terms = call('GET', lock), match(code, '^C(%d*)(.*)$')
   minHold, lease = tonumber(minHold) or 0, tonumber(lease)
   if isSole(value, holder, terms) then
-    call('PEXPIRE', lock, lease)
+    if call('PTTL', lock) < lease then call('PEXPIRE', lock, lease) end
     return format('h%s%.0f', sub(value, 2, 17), lease)
   end
   value = endExpired(lock, value)
   if isOwn(value, holder) then
     local state, token = sub(value, 1, 1), sub(value, 2, 17)
     local till = state == 'm' and tonumber(sub(value, 18, 30)) - now or state == 'c' and minHold or 0
+    local left = state == 'c' and 0 or call('PTTL', lock)
     -- PEXPIRE first: Redis allows it when memory is full, and then allows all further writes of the script.
-    call('PEXPIRE', lock, max(lease, till))
+    if left < max(lease, till) then call('PEXPIRE', lock, max(lease, till)) end
     if state == 'c' and minHold > 0 then
       call('SET', lock, format('m%s%013.0f%s', token, now + minHold, holder), 'KEEPTTL')
     elseif state == 'c' then
@@ -169,7 +172,7 @@ local function renew(lock, code, holder, lease)
   if isJoint(value) then record, ends = recordOf(lock, holder, terms) end
   if record then
     local isConfirmed = byte(record) == 104 -- h
-    -- Never shortened, because joint holders do not store their minHold. Written before the old record is removed, which may be the only one:
+    -- Not shortened for minHold either, which joint holders do not store. Written before the old record is removed, which may be the only one:
     -- in a migrating slot, a script cannot write to a key that no longer exists.
     stay(lock, 'h' .. holder .. terms, max(lease, minHold, isConfirmed and ends - now or 0))
     if not isConfirmed then call('ZREM', lock .. '}r', record) end

@@ -31,8 +31,8 @@ export class LeaseClaim {
   #unansweredUntil = -Infinity;
   /** Whether another claim was faster. */
   #hasLost = false;
-  /** When the lease ends at the latest, after all that was sent (monotonic clock). */
-  #endsBy = -Infinity;
+  /** The token of the last position that was given up. */
+  #givenUp: bigint | undefined;
   /** When `minHold` ends. */
   #keepUntil = -Infinity;
 
@@ -70,13 +70,15 @@ export class LeaseClaim {
     this.#isThere = own !== undefined;
     if (!seen || !own) return undefined;
     this.#token = own.token;
-    if (!own.limited || isGranted(seen, own)) {
+    if (own.token !== this.#givenUp && (!own.limited || isGranted(seen, own))) {
       if (this.#isAcknowledged) return this.#granted(1, readAt, remainingOf(seen, own));
       const sentAt = this.clock.now();
       return (await this.#renew(this.#duration)) ? this.#granted(1, sentAt, this.#duration) : 'gone';
     }
-    // There is no room for the reserved position.
-    await this.places.release(this.name, this.request.id, 0);
+    // There is no room for the reserved position. From now on it is never granted, even if the release fails, because
+    // the server may still execute it.
+    this.#givenUp = own.token;
+    await this.places.giveUp(this.name, this.request.id, own.token);
     this.#isThere = false;
     return undefined;
   }
@@ -98,7 +100,6 @@ export class LeaseClaim {
     const { id: holder, minHold, limited } = this.request;
     const callers = minHold > 0 ? 1 : this.request.callers;
     const sentAt = this.clock.now();
-    this.#endsBy = Math.max(this.#endsBy, sentAt + this.#duration);
     this.#isAcknowledged = false;
     if (limited && this.#hasLost) return this.#reserve({ name, seen, holder, limited });
     const earlier = this.#unanswered;
@@ -127,16 +128,11 @@ export class LeaseClaim {
   async #renew(duration: number): Promise<boolean> {
     const { id: holder, limited } = this.request;
     if (!this.#isThere) return false;
-    const endsBy = this.clock.now() + duration;
-    const extent = { duration, mayShorten: endsBy < this.#endsBy };
-    this.#endsBy = Math.max(this.#endsBy, endsBy);
     const isRenewed = await (limited
-      ? this.places.renew(this.name, holder, extent)
-      : this.leases.renew({ name: this.name, holder, version: this.#token }, extent));
-    if (!isRenewed) return false;
-    this.#isAcknowledged = true;
-    if (extent.mayShorten) this.#endsBy = endsBy;
-    return true;
+      ? this.places.renew(this.name, holder, duration)
+      : this.leases.renew({ name: this.name, holder, version: this.#token }, duration));
+    if (isRenewed) this.#isAcknowledged = true;
+    return isRenewed;
   }
 
   /**

@@ -22,19 +22,10 @@ interface HeldLease {
   readonly version: bigint;
 }
 
-/** How a renewal changes a lease. */
-export interface Extent {
-  /** How long the lease lasts from now, in ms. */
+/** A hold to renew for `duration` ms from now. */
+interface Renewal extends HeldLease {
   readonly duration: number;
-  /**
-   * Whether the lease may end earlier than it does now. Otherwise, the statement keeps the later end, so that a server
-   * that executes it late can't cut short a lease that has been extended since.
-   */
-  readonly mayShorten: boolean;
 }
-
-/** A hold to renew. */
-interface Renewal extends HeldLease, Extent {}
 
 const DAY = 86_400_000;
 
@@ -95,9 +86,12 @@ export class LeaseTable extends LockTable {
     await this.run(this.family.updateToken(this.name, this.nextVersion, rest), [name, version]);
   }
 
-  /** Renews the lease. Resolves to whether the holder still held it. */
-  renew(lease: HeldLease, extent: Extent): Promise<boolean> {
-    return this.#renewals.add({ ...lease, ...extent });
+  /**
+   * Renews the lease to `duration` ms from now, or keeps a later end: a server may execute a renewal long after it was
+   * given up, when the lease has been extended since. Resolves to whether the holder still held it.
+   */
+  renew(lease: HeldLease, duration: number): Promise<boolean> {
+    return this.#renewals.add({ ...lease, duration });
   }
 
   /** Frees the lease. Resolves to whether the holder held it. */
@@ -149,22 +143,20 @@ export class LeaseTable extends LockTable {
     return names;
   }
 
-  /** Sends one statement per extent. The extents are almost always the same. */
+  /** Sends one statement per duration. The durations are almost always the same. */
   async #renewAll(renewals: readonly Renewal[]): Promise<readonly boolean[]> {
-    const byExtent = new Map<string, Renewal[]>();
-    for (const renewal of renewals) {
-      const extent = `${renewal.duration} ${renewal.mayShorten}`;
-      byExtent.set(extent, [...(byExtent.get(extent) ?? []), renewal]);
-    }
-    const together = Array.from(byExtent.values(), (leases) => this.#renewTogether(leases));
-    const renewed = new Set((await Promise.all(together)).flat());
+    const durations = Array.from(new Set(renewals.map(({ duration }) => duration)), async (duration) => {
+      const together = renewals.filter((renewal) => renewal.duration === duration);
+      return this.#renewTogether(together, duration);
+    });
+    const renewed = new Set((await Promise.all(durations)).flat());
     return renewals.map((renewal) => renewed.has(renewal));
   }
 
-  /** Renews leases of the same extent. Resolves to those that were still held. */
-  async #renewTogether(leases: readonly Renewal[]): Promise<readonly Renewal[]> {
-    const [{ duration, mayShorten }] = leases as readonly [Renewal];
-    const changed = await this.#update('', duration, leases, mayShorten);
+  /** Resolves to the leases that were still held. */
+  async #renewTogether<L extends HeldLease>(leases: readonly L[], duration: number): Promise<readonly L[]> {
+    const { value, now } = this.family;
+    const changed = await this.#update(`expires = GREATEST(expires, ${now} + ${value(1)})`, duration, leases);
     if (changed === leases.length) return leases;
     // Some were lost, so read the rows to see which. A holder still listed with the same version has held the lease
     // continuously, because a row's versions never recur. It was also renewed, because the UPDATE skips only leases
@@ -178,7 +170,8 @@ export class LeaseTable extends LockTable {
 
   /** Whether each lease was still held. */
   async #releaseAll(leases: readonly HeldLease[]): Promise<readonly boolean[]> {
-    const changed = await this.#update('holder = NULL, ', 0, leases);
+    const { value, now } = this.family;
+    const changed = await this.#update(`holder = NULL, expires = ${now} + ${value(1)}`, 0, leases);
     if (changed === leases.length) return leases.map(() => true);
     if (changed === 0) return leases.map(() => false);
     // Some were lost, so read the rows to see which. Leases freed by the UPDATE end when it runs. If a lease has been
@@ -201,22 +194,16 @@ export class LeaseTable extends LockTable {
   }
 
   /**
-   * Sets the rows still held to expire `duration` ms from now. Resolves to the number of rows. A
-   * holder is one attempt at one key, so three lists are equivalent to a list of triples, for which MySQL would not use
-   * the index.
+   * Changes the rows still held. Resolves to the number of changed rows. A holder is one attempt at one key, so three
+   * lists are equivalent to a list of triples, for which MySQL would not use the index.
+   *
+   * @param duration the statement's first value, in ms
    */
-  async #update(
-    assignment: string,
-    duration: number,
-    leases: readonly HeldLease[],
-    mayShorten = true,
-  ): Promise<number> {
-    const { value, isAmong, list, now, changed } = this.family;
+  async #update(assignments: string, duration: number, leases: readonly HeldLease[]): Promise<number> {
+    const { isAmong, list, now, changed } = this.family;
     const { length } = leases;
-    const end = `${now} + ${value(1)}`;
-    const expires = mayShorten ? end : `GREATEST(expires, ${end})`;
     const answer = await this.run(
-      `UPDATE ${this.name} SET ${assignment}expires = ${expires} WHERE ${isAmong('name', 2, length)} ` +
+      `UPDATE ${this.name} SET ${assignments} WHERE ${isAmong('name', 2, length)} ` +
         `AND ${isAmong('holder', 3, length)} AND ${isAmong('token', 4, length)} AND expires > ${now}`,
       [
         toMicroseconds(duration),

@@ -1,6 +1,6 @@
 import type { LimitShare } from '../../../api/lock-mode.js';
 import { FREED, HELD, pieceStart, RETAINED } from './lease.js';
-import { type Extent, type LeaseTable, type NewClaim, toMicroseconds } from './lease-table.js';
+import { type LeaseTable, type NewClaim, toMicroseconds } from './lease-table.js';
 
 /**
  * Adds a value to a statement and returns its placeholder. Must be called in the order in which the placeholders appear
@@ -34,11 +34,13 @@ export class LimitedLeases {
    */
   async claim(added: NewHolder, duration: number): Promise<bigint | undefined> {
     const { version, serverTime, pieces } = added.seen;
-    const { positionOf } = this.leases.family;
+    const { positionOf, now } = this.leases.family;
     const time = BigInt(serverTime);
     const token = version >= time ? version + 1n : time;
     const isSame = (bind: Bind) => [
       `token = ${bind(version)}`,
+      // A renewal of an exclusive lease doesn't change the token, and may have been executed since the read.
+      `(holders IS NOT NULL OR expires <= ${now})`,
       ...pieces
         .filter(({ hasEnded, isFreed }) => hasEnded && !isFreed)
         .map(({ text }) => `${positionOf}(holders, ${bind(text)}) > 0`),
@@ -57,14 +59,25 @@ export class LimitedLeases {
     return this.#add(added, duration, () => this.leases.nextVersion, isOpen);
   }
 
-  /** Renews a hold. Resolves to whether it was still held. */
-  renew(name: string, holder: string, extent: Extent): Promise<boolean> {
-    return this.#change(name, holder, HELD, extent);
+  /**
+   * Renews a hold to `duration` ms from now, or keeps a later end, as {@link LeaseTable.renew} does. Resolves to
+   * whether it was still held.
+   */
+  async renew(name: string, holder: string, duration: number): Promise<boolean> {
+    if (await this.#change(name, holder, HELD, duration)) return true;
+    // Without FOUND_ROWS, MySQL doesn't count a row that keeps its end.
+    const seen = await this.leases.read(name);
+    return seen?.holds.some((hold) => hold.holder === holder) === true;
   }
 
   /** Ends a hold, or retains it for `keepFor` ms. Resolves to whether this holder held it. */
   release(name: string, holder: string, keepFor: number): Promise<boolean> {
-    return this.#change(name, holder, RETAINED, { duration: keepFor, mayShorten: true });
+    return this.#change(name, holder, RETAINED, keepFor);
+  }
+
+  /** Frees the position that got this token. A later position of the same holder has a larger token. */
+  giveUp(name: string, holder: string, token: bigint): Promise<boolean> {
+    return this.#change(name, holder, RETAINED, 0, token);
   }
 
   async #add(
@@ -100,7 +113,8 @@ export class LimitedLeases {
     return changed(await run(sql, values)) === 1;
   }
 
-  async #change(name: string, holder: string, state: string, { duration, mayShorten }: Extent): Promise<boolean> {
+  /** @param token the token that the piece must have. Default: any */
+  async #change(name: string, holder: string, state: string, duration: number, token?: bigint): Promise<boolean> {
     const { name: table, family, run } = this.leases;
     const { now, positionOf, join, asText, changed } = family;
     const values: unknown[] = [];
@@ -108,9 +122,11 @@ export class LimitedLeases {
     const start = pieceStart(holder) + HELD;
     const position = () => `${positionOf}(holders, ${bind(start)})`;
     const end = () => `${now} + ${bind(toMicroseconds(duration))}`;
-    const ownEnd = () => `SUBSTR(holders, ${position()} + ${start.length}, ${FREED.length})`;
+    const part = (from: number, length: number) => `SUBSTR(holders, ${position()} + ${start.length + from}, ${length})`;
+    const ownEnd = () => part(0, FREED.length);
     // Ends have equal lengths, so they compare as texts.
-    const newEnd = () => (mayShorten ? asText(end()) : `GREATEST(${ownEnd()}, ${asText(end())})`);
+    const newEnd = () => (state === HELD ? `GREATEST(${ownEnd()}, ${asText(end())})` : asText(end()));
+    const tokenText = `,${token},`;
     const holders = join(
       `SUBSTR(holders, 1, ${position()} - 1)`,
       bind(pieceStart(holder) + state),
@@ -120,7 +136,8 @@ export class LimitedLeases {
     const sql =
       `UPDATE ${table} SET holders = ${holders}${duration > 0 ? `, expires = GREATEST(expires, ${end()})` : ''} ` +
       `WHERE name = ${bind(name)} AND expires > ${now} AND ${position()} > 0 ` +
-      `AND ${ownEnd()} > ${asText(now)}`;
+      `AND ${ownEnd()} > ${asText(now)}` +
+      (token === undefined ? '' : ` AND ${part(FREED.length, tokenText.length)} = ${bind(tokenText)}`);
     return changed(await run(sql, values)) === 1;
   }
 }

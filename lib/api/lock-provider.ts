@@ -157,7 +157,8 @@ export interface LockBackend<State = unknown> {
   labelOf?(key: string): Promise<string | null>;
 
   /**
-   * Renews a granted lock to `lease` ms from now. Must never reacquire a lost lock.
+   * Renews a granted lock to `lease` ms from now. Must never reacquire a lost lock, and must never shorten the lease:
+   * a renewal may be executed long after it was given up, when the lease has been extended since.
    *
    * The core calls this separately for each lock so that no lock waits for another: if one server hangs, locks on the
    * others must survive. It renews all due locks in the same tick, so a backend can still send the renewals together.

@@ -112,14 +112,14 @@ export class MemoryStore {
     };
   }
 
-  /** @internal Extends a hold to `lease` from now. Returns false if it is no longer held. */
+  /** @internal Extends a hold to `lease` from now, but never shortens it. Returns false if it is no longer held. */
   renew(key: string, holder: string, lease: number): boolean {
     const slot = this.#slots.get(key);
     if (!slot) return false;
     const now = this.#now();
     slot.expire(now);
     const hold = slot.heldBy(holder);
-    if (hold) slot.endsAt(hold, Math.max(now + lease, hold.keepUntil));
+    if (hold) slot.endsAt(hold, Math.max(now + lease, hold.expiresAt, hold.keepUntil));
     this.#refresh(key, slot, now);
     return hold !== undefined;
   }

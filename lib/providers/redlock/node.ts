@@ -184,9 +184,11 @@ export class RedlockNode implements ConnectionListener {
       await this.call('eval', LOCK_SCRIPT.text, '1', this.layout.counter);
       await this.#probation?.begin(this.runId);
     } catch (error) {
-      // The connection was lost again, or the server refuses the script: it may be loading its data.
+      // If the connection was lost again, its own error is the cause.
+      if (!isReplyError(error)) return;
+      // The server refuses the script: it may be loading its data.
       this.#refusal = error;
-      if (isReplyError(error)) this.#identifyLater();
+      this.#identifyLater();
       return;
     }
     this.#refusal = denial;

@@ -63,22 +63,20 @@ export class RedlockRequest {
   }
 
   /** Ends the request because its callers have left or its release is being sent. No further votes may be requested. */
-  leave(): void {
+  readonly leave = (): void => {
     this.#hasLeft = true;
     this.#round?.end();
     this.#pausing?.abort();
-  }
+  };
 
   #wait(): void {
     if (this.#isWaiting || this.#hasLeft) return;
     this.#isWaiting = true;
     this.waiting.add(this);
     const { signal } = this.request;
-    const leave = () => {
-      this.leave();
-    };
-    if (signal.aborted) leave();
-    else signal.addEventListener('abort', leave, { once: true });
+    if (signal.aborted) this.leave();
+    // A signal calls a listener once, however often it was added: each attempt of this request adds it again.
+    else signal.addEventListener('abort', this.leave, { once: true });
     this.request.waits();
   }
 

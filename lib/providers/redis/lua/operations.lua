@@ -192,6 +192,12 @@ local function release(lock, code, holder, keepFor)
   value, keepFor = endExpired(lock, value), tonumber(keepFor)
   local letter, provisional, terms = match(code, '^(%a)(%d*m?)(.*)$')
   local record = isJoint(value) and recordOf(lock, holder, terms)
+  if not record and code == 'R' and value and byte(value) == 108 then -- l
+    -- The process has ended this request, and no longer knows its terms.
+    for _, each in ipairs(call('ZRANGE', lock .. '}r', 0, -1)) do
+      if find(each, 'c' .. process .. holder .. ' ', 1, true) == 1 then record = each end
+    end
+  end
   local own = record or isOwn(value, holder)
   local retained
   if record and keepFor == 0 then

@@ -39,7 +39,7 @@ export class KeyQueue {
   #request: KeyRequest | undefined;
   readonly #held = new SmallSet<HeldGrant>();
   #enteredAt = -Infinity;
-  readonly #turn = new PollingTurn();
+  #turn: PollingTurn | undefined;
 
   constructor(
     readonly key: string,
@@ -171,7 +171,7 @@ export class KeyQueue {
     if (request !== this.#request) return;
     switch (change.to) {
       case 'queued':
-        this.#turn.end();
+        this.#turn = undefined;
         this.#waiters.head?.waits(change.instead);
         this.#refuseLate();
         return;
@@ -334,10 +334,13 @@ export class KeyQueue {
    */
   #advanceAfterRelease(now: number): void {
     const head = this.#waiters.head;
-    if (head === undefined) this.#turn.end();
-    else if (this.#turn.isOver(now) && this.#request === undefined) {
-      this.#turn.end();
-      this.#newRequest(head).pause(1);
+    if (head === undefined) this.#turn = undefined;
+    else {
+      this.#turn ??= new PollingTurn(now);
+      if (this.#turn.isOver(now) && this.#request === undefined) {
+        this.#turn = undefined;
+        this.#newRequest(head).pause(1);
+      }
     }
     this.#advance();
   }

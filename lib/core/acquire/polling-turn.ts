@@ -6,16 +6,10 @@ const TURN_MS = 50;
  * process pauses as it does after an unanswered request.
  */
 export class PollingTurn {
-  /** When the process first released the key with more callers waiting. */
-  #since: number | undefined;
+  /** @param startedAt when the process first released the key with more callers waiting */
+  constructor(private readonly startedAt: number) {}
 
-  /** Starts the turn if it hasn't started. */
   isOver(now: number): boolean {
-    this.#since ??= now;
-    return now - this.#since >= TURN_MS;
-  }
-
-  end(): void {
-    this.#since = undefined;
+    return now - this.startedAt >= TURN_MS;
   }
 }

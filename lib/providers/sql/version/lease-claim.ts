@@ -55,7 +55,7 @@ export class LeaseClaim {
 
   /**
    * Updates the state from a row whose read was sent at `readAt`. Resolves to a grant if the request holds the lease,
-   * or to `gone` if the lease expired or was freed since then.
+   * or to `gone` if the row must be read again, because the lease expired or was freed since then.
    *
    * A lease that is found proves that a claim was executed, but not that the lease survives a failover: Postgres shows
    * a row whose COMMIT is waiting for a standby as soon as the committing connection has ended. If that standby is
@@ -70,7 +70,8 @@ export class LeaseClaim {
     this.#isThere = own !== undefined;
     if (!seen || !own) return undefined;
     this.#token = own.token;
-    if (own.token !== this.#givenUp && (!own.limited || isGranted(seen, own))) {
+    const isGivenUp = own.token === this.#givenUp;
+    if (!isGivenUp && (!own.limited || isGranted(seen, own))) {
       if (this.#isAcknowledged) return this.#granted(1, readAt, remainingOf(seen, own));
       const sentAt = this.clock.now();
       return (await this.#renew(this.#duration)) ? this.#granted(1, sentAt, this.#duration) : 'gone';
@@ -80,7 +81,8 @@ export class LeaseClaim {
     this.#givenUp = own.token;
     await this.places.giveUp(this.name, this.request.id, own.token);
     this.#isThere = false;
-    return undefined;
+    // Since an earlier read found no room, there may be some.
+    return isGivenUp ? 'gone' : undefined;
   }
 
   /**

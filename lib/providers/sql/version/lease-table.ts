@@ -158,9 +158,9 @@ export class LeaseTable extends LockTable {
     const { value, now } = this.family;
     const changed = await this.#update(`expires = GREATEST(expires, ${now} + ${value(1)})`, duration, leases);
     if (changed === leases.length) return leases;
-    // Some were lost, so read the rows to see which. A holder still listed with the same version has held the lease
-    // continuously, because a row's versions never recur. It was also renewed, because the UPDATE skips only leases
-    // that are no longer held.
+    // Some may be lost, so read the rows to see which. (Without FOUND_ROWS, MySQL doesn't count a row that keeps its
+    // end.) A holder still listed with the same version has held the lease continuously, because a row's versions never
+    // recur. It was also renewed, because the UPDATE skips only leases that are no longer held.
     const rows = await this.#read(leases.map(({ name }) => name));
     return leases.filter(({ name, holder, version }) => {
       const row = rows.get(name);

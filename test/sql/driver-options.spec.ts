@@ -101,6 +101,15 @@ describe('mysql2 options', () => {
     },
   );
 
+  it('with -FOUND_ROWS, a limited lease is not reported as lost by a renewal that keeps a later end', async () => {
+    const mysql = { ...addressOf(server), flags: '-FOUND_ROWS' };
+    const locks = await processes.start(new SqlVersionLockProvider({ mysql, synchronize: true }));
+    const lock = await locks.acquire('kept', { limit: 2, lease: '1h' });
+    await lock.extend('1m');
+    expect(lock.isHeld()).toBe(true);
+    expect(await lock.release()).toBe('released');
+  });
+
   it('namedPlaceholders changes no version, row or advisory lock, and applies to application statements', async () => {
     const locks = await locksWork('mysql', addressOf(server), { namedPlaceholders: true });
     await using lock = await locks.acquire('lent');

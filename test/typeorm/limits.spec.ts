@@ -7,6 +7,8 @@ import { kindOf, type Observer } from './observed-driver.js';
 import { SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { versionProvider } from './version-backend.js';
 
+type Statement = readonly [sql: string, values: readonly unknown[]];
+
 const databases: readonly SqlType[] = ['mariadb', 'postgres'];
 
 describe.each(databases)('limited leases on %s', (type) => {
@@ -46,13 +48,13 @@ describe.each(databases)('limited leases on %s', (type) => {
   }
 
   /**
-   * Calls `observe` with the kind of each statement for the key, before it is sent. A process that has started also
+   * Calls `observe` with each statement for the key and its kind, before it is sent. A process that has started also
    * claims the row of the purge.
    */
   const about =
-    (key: string, observe: (kind: string | undefined) => Promise<unknown>): Observer =>
+    (key: string, observe: (kind: string | undefined, ...statement: Statement) => Promise<unknown>): Observer =>
     (sql, values) =>
-      values.includes(`test#lease:${key}`) ? observe(kindOf(sql)) : undefined;
+      values.includes(`test#lease:${key}`) ? observe(kindOf(sql), sql, values) : undefined;
 
   it('an exclusive lock waits for all limited holders, and leaves nothing of them in its row', async () => {
     const [ann, bob] = [await application(), await application()];
@@ -107,6 +109,25 @@ describe.each(databases)('limited leases on %s', (type) => {
     expect(await lock.release()).toBe('released');
   });
 
+  it('a claim does not end an exclusive lease that is renewed between its read and its update', async () => {
+    const ann = await application();
+    const lock = await ann.acquire('exclusive', { lease: '1h' });
+    const endAt = (time: string) =>
+      admin.query(`UPDATE ${TABLE} SET expires = ${time} WHERE name = 'test#lease:exclusive'`);
+    let claims = 0;
+    const observer = about('exclusive', async (kind) => {
+      if (kind !== 'limited claim') return;
+      claims += 1;
+      // Like a renewal that reached the server before the lease ended, but is executed only now.
+      await endAt(`${now} + 3600000000`);
+    });
+    const bob = await application(observer);
+    await endAt(now);
+    expect(await bob.tryAcquire('exclusive', { limit: 2 })).toBeNull();
+    expect(claims).toBe(1);
+    expect(await lock.release()).toBe('released');
+  });
+
   it('minHold counts from the claim, however long ago the row was read', async () => {
     let claimedAt = Infinity;
     const observer = about('kept', async (kind) => {
@@ -156,5 +177,28 @@ describe.each(databases)('limited leases on %s', (type) => {
     expect(await holder?.release()).toBe('released');
     expect(await ann.admin.inspect('full')).toBeNull();
     await (await bob.acquire('full')).release();
+  });
+
+  it('a position that was given up is not granted, and its late release does not end a later one', async () => {
+    const bob = await application();
+    const take = () => bob.acquire('late', { limit: 1 });
+    await (await take()).release();
+    let holder: Lock | undefined;
+    const releases: Statement[] = [];
+    const observer = about('late', async (kind, ...statement) => {
+      if (kind === 'limited claim') await (await take()).release();
+      if (kind === 'limited reservation') holder ??= await take();
+      if (kind !== 'limited release' || releases.push(statement) > 1) return;
+      // There is room when the request is repeated.
+      await holder?.release();
+      throw new Error('No reply, and the statement arrives later.');
+    });
+    const ann = await application(observer);
+    const lock = await ann.acquire('late', { limit: 1 });
+    expect(releases).toHaveLength(2);
+    const [[sql, values]] = releases as [Statement];
+    await admin.query(sql, [...values]);
+    expect(await bob.tryAcquire('late', { limit: 1 })).toBeNull();
+    expect(await lock.release()).toBe('released');
   });
 });

@@ -79,7 +79,7 @@ describe.each(databases)('leases on %s', (type) => {
   it.each([
     ['an exclusive', 'renewal', {}],
     ['a limited', 'limited renewal', { limit: 2 }],
-  ])('a renewal of %s lease that the server executes late does not undo a later extension', async (_, kind, share) => {
+  ])('no renewal of %s lease shortens it on the server, however late it is executed', async (_, kind, share) => {
     const renewals: { sql: string; values: readonly unknown[] }[] = [];
     const observer: Observer = (sql, values) => {
       if (kindOf(sql) === kind) renewals.push({ sql, values });

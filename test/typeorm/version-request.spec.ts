@@ -27,7 +27,7 @@ function scripted(terms: Partial<AcquireRequest> = {}, others: Partial<LeaseTabl
   };
   const names = ['read', 'createRow', 'claim', 'renew', 'voidClaim', 'release', 'free'];
   const leases = { ...Object.fromEntries(names.map((name) => [name, statement(name)])), ...others };
-  const ofPlaces = ['claim', 'reserve', 'renew', 'release'].map(
+  const ofPlaces = ['claim', 'reserve', 'renew', 'giveUp', 'release'].map(
     (name) => [name, statement(`${name} of a place`)] as const,
   );
   const limited = { leases, ...Object.fromEntries(ofPlaces) };
@@ -280,6 +280,37 @@ describe('a reservation without a reply', () => {
     await answer({ ...full, serverTime: 500_001 });
     expect(await later).toBe('busy');
     expect(sent).toEqual(['read', 'read']);
+  });
+});
+
+describe('a reserved position without room', () => {
+  const limited = { limit: 1, weight: 1 };
+  const rowOf = (...holders: readonly (readonly [holder: string, token: bigint])[]): Lease => {
+    const holds = holders.map(([holder, token]) => ({ holder, token, limited, expires: 5_000_000 }));
+    const pieces = holds.map((hold) => ({ text: '', hold, hasEnded: false, isFreed: false }));
+    return { ...free, holds, holders: '', pieces };
+  };
+
+  it('is never granted once its release was sent, even if the release failed and there is room later', async () => {
+    const { attempt, sent, answer, fail } = scripted({ wait: 0, mode: 'limited', limited });
+    const first = attempt.acquire();
+    await answer(free);
+    await answer(undefined);
+    await answer(free);
+    await answer(true);
+    await answer(rowOf(['other', 8n], ['me', 9n]));
+    expect(sent.slice(3)).toEqual(['reserve of a place', 'read', 'giveUp of a place']);
+    await Promise.all([fail(), expect(first).rejects.toThrow('No reply.')]);
+    sent.length = 0;
+    const again = attempt.acquire();
+    await answer(rowOf(['me', 9n]));
+    expect(await outcomeOf(again)).toBe('pending');
+    await answer(true);
+    await answer(rowOf());
+    await answer(true);
+    await answer(rowOf(['me', 10n]));
+    expect(await again).toMatchObject({ fencingToken: null });
+    expect(sent).toEqual(['read', 'giveUp of a place', 'read', 'reserve of a place', 'read']);
   });
 });
 

@@ -1,4 +1,5 @@
 import { type DataSource } from 'typeorm';
+import { LockLostError } from '../../lib/api/errors.js';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { type TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
@@ -89,6 +90,17 @@ describe.each(databases)('limited leases on %s', (type) => {
     expect(sent).toEqual(Array(5).fill('limited renewal'));
     expect(lock.isHeld()).toBe(true);
     expect(await lock.release()).toBe('released');
+  });
+
+  it('a renewal does not count for a later position of the same holder', async () => {
+    const locks = await application();
+    const lock = await locks.acquire('moved', { limit: 2, lease: '1h' });
+    const [, token] = /,(\d{16}),/.exec((await holdersOf('moved'))!)!;
+    // As after a forced release, if a reservation that got no reply is executed late.
+    await admin.query(
+      `UPDATE ${TABLE} SET holders = REPLACE(holders, ',${token},', ',${BigInt(token!) + 1n},') WHERE name = 'test#lease:moved'`,
+    );
+    await expect(lock.extend()).rejects.toBeInstanceOf(LockLostError);
   });
 
   it('a claim does not undo a renewal that happens between its read and its update', async () => {

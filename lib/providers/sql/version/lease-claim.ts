@@ -130,9 +130,8 @@ export class LeaseClaim {
   async #renew(duration: number): Promise<boolean> {
     const { id: holder, limited } = this.request;
     if (!this.#isThere) return false;
-    const isRenewed = await (limited
-      ? this.places.renew(this.name, holder, duration)
-      : this.leases.renew({ name: this.name, holder, version: this.#token }, duration));
+    const held = { name: this.name, holder, version: this.#token };
+    const isRenewed = await (limited ? this.places : this.leases).renew(held, duration);
     if (isRenewed) this.#isAcknowledged = true;
     return isRenewed;
   }

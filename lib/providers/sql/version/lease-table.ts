@@ -16,9 +16,10 @@ export interface NewClaim {
 }
 
 /** A hold as stored in its row. */
-interface HeldLease {
+export interface HeldLease {
   readonly name: string;
   readonly holder: string;
+  /** The hold's token. */
   readonly version: bigint;
 }
 

@@ -1,6 +1,6 @@
 import type { LimitShare } from '../../../api/lock-mode.js';
 import { FREED, HELD, pieceStart, RETAINED } from './lease.js';
-import { type LeaseTable, type NewClaim, toMicroseconds } from './lease-table.js';
+import { type HeldLease, type LeaseTable, type NewClaim, toMicroseconds } from './lease-table.js';
 
 /**
  * Adds a value to a statement and returns its placeholder. Must be called in the order in which the placeholders appear
@@ -61,13 +61,14 @@ export class LimitedLeases {
 
   /**
    * Renews a hold to `duration` ms from now, or keeps a later end, as {@link LeaseTable.renew} does. Resolves to
-   * whether it was still held.
+   * whether it was still held. After a forced release, an unanswered reservation of the same holder may still take
+   * effect, so the hold must have its token.
    */
-  async renew(name: string, holder: string, duration: number): Promise<boolean> {
-    if (await this.#change(name, holder, HELD, duration)) return true;
+  async renew({ name, holder, version }: HeldLease, duration: number): Promise<boolean> {
+    if (await this.#change(name, holder, HELD, duration, version)) return true;
     // Without FOUND_ROWS, MySQL doesn't count a row that keeps its end.
     const seen = await this.leases.read(name);
-    return seen?.holds.some((hold) => hold.holder === holder) === true;
+    return seen?.holds.some((hold) => hold.holder === holder && hold.token === version) === true;
   }
 
   /** Ends a hold, or retains it for `keepFor` ms. Resolves to whether this holder held it. */

@@ -263,9 +263,21 @@ describe('a slow, misbehaving or silent backend', () => {
     const waiting = watch(locks.acquire('a', { wait: 500 }));
     await clock.advance(600);
     expect(waiting.error).toBeInstanceOf(LockUnavailableError);
+    expect(waiting.error).toMatchObject({ sent: true });
     expect(String(waiting.error)).toContain('had already ended when it arrived');
     expect(provider.releases).toHaveLength(provider.order.filter((call) => call === 'acquire a').length);
     expect(locks.admin.waiting()).toEqual([]);
+  });
+
+  it('was sent a command if it granted a lock too late, even if the next request does not leave this process', async () => {
+    provider.onAcquire = (_, grant) => {
+      provider.onAcquire = () => Promise.reject(new LockUnavailableError('down', { sent: false }));
+      return { ...grant(), validUntil: clock.now() };
+    };
+    const waiting = watch(locks.acquire('a', { wait: 500 }));
+    await clock.advance(600);
+    expect(String(waiting.error)).toContain('down');
+    expect(waiting.error).toMatchObject({ code: 'LOCK_UNAVAILABLE', sent: true });
   });
 
   it('does not make a holder of a caller whose grant it revoked before the grant arrived', async () => {

@@ -1,5 +1,4 @@
 import type { ProviderCore } from '../provider-core.js';
-import { wasSent } from '../toolkit/retryable.js';
 import type { KeyRequest } from './key-request.js';
 import type { Refusal } from './lock-observer.js';
 import type { Waiter } from './waiter.js';
@@ -33,11 +32,8 @@ export function answerDueAt(
 
 /** Why a waiter leaves after its deadline: the backend failed, hasn't responded, or reported the lock as busy. */
 export function refusalAfter(request: KeyRequest, now: number): Refusal {
-  const { failure, mayHaveArrived } = request;
-  if (request.isUnanswered || request.isRepeating) {
-    // Under another id, an earlier request may have been granted too late.
-    return { why: 'unavailable', cause: failure, sent: mayHaveArrived || wasSent(failure) };
-  }
+  const { failure, wasSent } = request;
+  if (request.isUnanswered || request.isRepeating) return { why: 'unavailable', cause: failure, sent: wasSent };
   if (failure !== undefined) return { why: 'failed', error: failure };
   return request.unansweredFor(now) < ANSWER_TIMEOUT
     ? { why: 'busy' }

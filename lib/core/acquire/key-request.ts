@@ -42,6 +42,8 @@ export class KeyRequest implements AcquireRequest {
   #wasPassed = false;
   /** Whether a command may have reached the server. */
   #mayHaveArrived = false;
+  /** The same, or such a command of an earlier request whose grant arrived too late. */
+  #wasSent = false;
   /**
    * The request for the previous key: this request takes effect only if that one is granted. Undefined once a response
    * has arrived.
@@ -140,6 +142,11 @@ export class KeyRequest implements AcquireRequest {
     return this.#mayHaveArrived || this.#stage.phase !== 'pausing';
   }
 
+  /** The same, or such a command of an earlier request for these callers, whose grant had ended when it arrived. */
+  get wasSent(): boolean {
+    return this.#wasSent || this.mayHaveArrived;
+  }
+
   /** When the current attempt was sent; `-Infinity` if no attempt is in flight. */
   get sentAt(): number {
     return this.#inFlight?.sentAt ?? -Infinity;
@@ -212,10 +219,11 @@ export class KeyRequest implements AcquireRequest {
    * Sends the request after a pause.
    *
    * @param rounds how many attempts failed
-   * @param failure why the last one failed
+   * @param failure why the last one failed, which may be the one of an earlier request
    */
   pause(rounds: number, failure?: unknown): void {
     this.#rounds = rounds;
+    this.#wasSent ||= failure !== undefined && wasSent(failure);
     const { clock, random } = this.queue.core;
     const send = () => {
       this.send();

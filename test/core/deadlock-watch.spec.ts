@@ -1,3 +1,4 @@
+import { jest } from '@jest/globals';
 import { LockBusyError, LockDeadlockError } from '../../lib/api/errors.js';
 import type { BackendContext, LockBackend, LockProvider, WaitBoard } from '../../lib/api/lock-provider.js';
 import type { LockOptions } from '../../lib/api/lock-options.js';
@@ -560,6 +561,27 @@ describe('the wait board', () => {
     await clock.advance(30_000);
     expect(all.map(({ state }) => state).sort()).toEqual(['fulfilled', 'fulfilled', 'rejected']);
   });
+
+  it.each(['serverTime', 'publish', 'holders', 'read'] as const)(
+    'finds a cycle although %s() of a third-party backend throws at first, instead of rejecting',
+    async (method) => {
+      const throwing = onBoard(store, (own) => {
+        const call = jest.spyOn(own, method);
+        for (let times = 0; times < 3; times += 1) {
+          call.mockImplementationOnce(() => {
+            throw new Error('not connected');
+          });
+        }
+        return own;
+      });
+      const victim = { ...(await start('victim', throwing)), clock };
+      const first = nest(billing, 'a', 'b');
+      await clock.advance(10);
+      const second = nest(victim, 'b', 'a');
+      await longEnough(clock);
+      expect([first.value, second.error]).toEqual(['done', expect.any(LockDeadlockError)]);
+    },
+  );
 
   it('does not refuse a victim that has just lost the lock that closed the cycle', async () => {
     // Counts up the check during which the victim loses its lock, until it is refused earlier.

@@ -197,6 +197,22 @@ describe('events', () => {
       process.off('unhandledRejection', note);
     }
   });
+
+  it('tolerate listeners that fail with a value that has no text', async () => {
+    const { locks, clock, log } = await startManager();
+    const fail = () => {
+      throw Object.create(null);
+    };
+    locks.events.once('acquired', fail);
+    // eslint-disable-next-line @typescript-eslint/no-misused-promises -- what users write
+    locks.events.once('released', () => Promise.resolve().then(fail));
+    const first = watch(locks.withLock('a', () => 'ran'));
+    await clock.advance(0);
+    const second = watch(locks.tryAcquire('a'));
+    await clock.advance(0);
+    expect([first.value, second.value?.isHeld()]).toEqual(['ran', true]);
+    expect(log).toEqual(Array(2).fill('A lock event listener failed: an unprintable value'));
+  });
 });
 
 const EVENT = { key: 'a', provider: 'main', mode: 'exclusive', method: null, template: null } as const;

@@ -77,16 +77,16 @@ it.each(['', 'a\nb', 'é', 'x'.repeat(101)])('the instance %j is rejected', (ins
 describe('the record of an instance', () => {
   class Recording extends DistantBackend {
     static readonly times: number[] = [];
-    static isRefused = false;
+    static answer = () => Promise.resolve();
     register(): Promise<void> {
       Recording.times.push(this.surrounding.clock.now());
-      return Recording.isRefused ? Promise.reject(new Error('The server refuses it.')) : Promise.resolve();
+      return Recording.answer();
     }
   }
 
   beforeEach(() => {
     Recording.times.length = 0;
-    Recording.isRefused = false;
+    Recording.answer = () => Promise.resolve();
   });
 
   it('is written after the start, after each outage and every hour, but not after the stop', async () => {
@@ -110,15 +110,25 @@ describe('the record of an instance', () => {
     expect(written()).toHaveLength(4);
   });
 
-  it('is retried a minute after a failure, even after a failed start', async () => {
+  const refused = new Error('The server refuses it.');
+
+  it.each<[string, () => Promise<void>]>([
+    ['rejects', () => Promise.reject(refused)],
+    [
+      'throws',
+      () => {
+        throw refused;
+      },
+    ],
+  ])('is retried a minute after the backend %s, even after a failed start', async (_, refuse) => {
     const provider = new DistantProvider(new MemoryStore(), Recording);
     provider.cable.cutOff();
-    Recording.isRefused = true;
+    Recording.answer = refuse;
     const { locks, clock } = await startManager({ provider, failFast: false });
     expect(Recording.times).toHaveLength(1);
     await clock.advance(60_000);
     expect(Recording.times).toHaveLength(2);
-    Recording.isRefused = false;
+    Recording.answer = () => Promise.resolve();
     await clock.advance(60_000);
     expect(Recording.times).toHaveLength(3);
     await clock.advance(59 * 60_000);

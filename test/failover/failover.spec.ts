@@ -1,13 +1,19 @@
 import { jest } from '@jest/globals';
 import type { Lock } from '../../lib/api/lock.js';
-import type { AcquireRequest } from '../../lib/api/lock-provider.js';
-import { LockBusyError, LockCapacityError, LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
+import type { AcquireRequest, RenewOutcome } from '../../lib/api/lock-provider.js';
+import {
+  LockBusyError,
+  LockCapacityError,
+  LockConfigError,
+  LockLostError,
+  LockUnavailableError,
+} from '../../lib/api/errors.js';
 import { MemoryStore } from '../../lib/providers/memory/memory-store.js';
 import type { EpochRecord } from '../../lib/providers/failover/epoch-record.js';
 import { FailoverBackend } from '../../lib/providers/failover/failover-backend.js';
 import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
 import { DistantBackend, DistantProvider } from '../contract/memory-server.js';
-import { watch } from '../core/manager-rig.js';
+import { deferred, watch } from '../core/manager-rig.js';
 import { type FleetProcess, SWITCH, TestFleet, WINDOW } from './fleet-rig.js';
 
 const HOUR = 3_600_000;
@@ -725,6 +731,34 @@ describe('failover', () => {
     await fleet.drive(one.locks.stop());
     await expect(one.main.switchTo('b')).rejects.toThrow(LockUnavailableError);
   });
+
+  it.each(['the record', 'its provider and then the record'])(
+    'ends a renewal that waits for %s when it stops while the record is down',
+    async (awaited) => {
+      const [one] = (await start(1)) as [FleetProcess];
+      const lock = await take(one);
+      let failures = 0;
+      one.record.onWrite = () => {
+        failures += 1;
+        return Promise.reject(new Error('down'));
+      };
+      await fleet.until(() => failures > 0, 'a write has failed');
+      const answer = deferred<RenewOutcome>();
+      if (awaited !== 'the record') {
+        one.a.renew = () => answer.promise;
+        // Makes every lock ask its provider.
+        one.a.surrounding.emit({ type: 'recovered' });
+      }
+      const renewed = watch(lock.extend());
+      await advance(0);
+      expect(renewed.state).toBe('pending');
+      await fleet.drive(one.locks.stop());
+      answer.resolve('unknown');
+      await advance(0);
+      expect([renewed.error, failures]).toEqual([expect.any(LockLostError), 1]);
+      expect(fleet.clock.pendingTimers).toBe(0);
+    },
+  );
 
   it('stops immediately while it waits at boot for previous locks to end, and leaves no timer', async () => {
     const one = fleet.add({ window: 60_000 });

@@ -55,6 +55,20 @@ describe('the lock script', () => {
     expect(await redis.admin.pttl(LOCK)).toBeLessThanOrEqual(9_000);
   });
 
+  it.each([
+    ['an extended exclusive lease', 'A3000', 'C', /^p/],
+    ['the extended lease of the only limited holder', 'l3000 1 2', 'C 1 2', /^o/],
+    ['an extended lease with minHold', 'B3000m:0:30000', 'C30000', /^m/],
+  ])('a renewal that arrives late does not shorten %s', async (_, acquire, renew, record) => {
+    await run(HERE, [acquire, 'one', 60_000]);
+    expect(await run(HERE, [renew, 'one', 600_000], [renew, 'one', 60_000])).toEqual([
+      expect.stringMatching(/^h\d{16}600000$/),
+      expect.stringMatching(/^h\d{16}60000$/),
+    ]);
+    expect(await redis.admin.get(LOCK)).toMatch(record);
+    expect(await redis.admin.pttl(LOCK)).toBeGreaterThan(300_000);
+  });
+
   it('a process that does not listen is removed until it polls; without another waiter, the lock is free', async () => {
     await run(HERE, ['A3000', 'one', 60_000]);
     await run(THERE, ['A3000', 'two', 60_000]);
@@ -249,6 +263,18 @@ describe('the lock script', () => {
     // The waiter has a limit of three, but a current holder has a limit of two.
     expect(await run(HERE, ['e 1 3', 'two', 0])).toEqual([1, expect.stringMatching(/^\d{34}3000:four lock:\{1\}:k$/)]);
     expect(await redis.admin.zcard(`${LOCK}}q`)).toBe(0);
+  });
+
+  it('a process that no longer knows the terms of a limited request frees the place that it was granted', async () => {
+    const ask = (name: string, age: number): Operation => [`l3000 1 2:${age}`, name, 60_000];
+    await run(HERE, ['A3000', 'one', 60_000], ask('two', 3_000), ask('three', 2_000), ask('four', 1_000));
+    await run(HERE, ['R', 'one', 0]);
+    // Another process, and an id that only starts like the request's.
+    expect(await run(THERE, ['R', 'two', 0])).toEqual([0]);
+    expect(await run(HERE, ['R', 'tw', 0])).toEqual([0]);
+    expect(await run(HERE, ['R', 'two', 0])).toEqual([1, expect.stringMatching(/^\d{34}3000:four lock:\{1\}:k$/)]);
+    expect(await run(HERE, ['R', 'three', 0], ['R', 'four', 0])).toEqual([1, 1]);
+    expect(await redis.admin.exists(LOCK, `${LOCK}}r`)).toBe(0);
   });
 
   it('a call that finds an expired holder grants the lock to the waiter, whatever the call is', async () => {

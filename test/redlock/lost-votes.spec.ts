@@ -176,6 +176,13 @@ describe('three nodes, some of which lose a vote while the lock is held', () => 
     }
   });
 
+  it('a renewal that arrives late does not shorten extended votes', async () => {
+    const grant = await take('order');
+    expect(await renew(grant, LEASE / 4)).toEqual(RENEWED);
+    await settled();
+    for (const admin of quorum.admins) expect(await admin.pttl(ORDER)).toBeGreaterThan(LEASE / 2);
+  });
+
   it('a failed renewal requests no vote again', async () => {
     const grant = await take('order');
     await settled();

@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events';
 import { LockConfigError, LockUnavailableError } from '../../lib/api/errors.js';
 import { RedlockLockProvider, type RedlockLockProviderOptions } from '../../lib/providers/redlock/index.js';
 import { FakeClock } from '../../lib/testing/index.js';
@@ -5,7 +6,7 @@ import { direct } from '../direct-backend.js';
 import { contextFor, granted, RELEASE, request, until } from '../redis/seam.js';
 import { type RedisServer, startRedisServer } from '../servers/redis-server.mjs';
 import { freePort } from '../servers/server-process.mjs';
-import { type Quorum, startQuorum, startRedlock } from './quorum.js';
+import { type Quorum, startQuorum, startRedlock, wiresTo } from './quorum.js';
 import { systemClock } from '../../lib/core/toolkit/clock.js';
 import { ArmedTimers } from '../../lib/provider-kit/armed-timers.js';
 
@@ -143,6 +144,26 @@ describe('resources left behind', () => {
     } finally {
       await admin!.call('ACL', ['SETUSER', 'default', '+eval']);
     }
+  });
+
+  it('a request that finds the lock busy before each of several outages leaves one listener on its signal', async () => {
+    const { wires, nodes } = await wiresTo(quorum);
+    const clock = new FakeClock();
+    const { backend, events } = await startRedlock({ nodes }, { clock });
+    granted(await backend.acquire(request('k')));
+    const again = request('k');
+    for (let outage = 1; outage <= 3; outage += 1) {
+      const failed = expect(backend.acquire(again)).rejects.toBeInstanceOf(LockUnavailableError);
+      await until(() => events.filter(({ type }) => type === 'waiting').length === outage, 'the lock was busy');
+      for (const wire of wires) wire.freeze();
+      // Longer than the pause and a tenth of the lease.
+      await clock.advance(4_000);
+      await failed;
+      for (const wire of wires) wire.thaw();
+    }
+    expect(getEventListeners(again.signal, 'abort')).toHaveLength(1);
+    await backend.close();
+    await Promise.all(wires.map((wire) => wire.close()));
   });
 
   it('a backend closed while it connects leaves no connection', async () => {

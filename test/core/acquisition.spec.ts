@@ -269,7 +269,7 @@ describe('a slow, misbehaving or silent backend', () => {
     expect(locks.admin.waiting()).toEqual([]);
   });
 
-  it('was sent a command if it granted a lock too late, even if the next request does not leave this process', async () => {
+  it('was sent a command if its grant expired on arrival, even if the next request never leaves', async () => {
     provider.onAcquire = (_, grant) => {
       provider.onAcquire = () => Promise.reject(new LockUnavailableError('down', { sent: false }));
       return { ...grant(), validUntil: clock.now() };

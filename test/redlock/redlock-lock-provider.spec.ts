@@ -146,7 +146,7 @@ describe('resources left behind', () => {
     }
   });
 
-  it('a request that finds the lock busy before each of several outages leaves one listener on its signal', async () => {
+  it('a request that finds the lock busy before each of several outages adds one abort listener', async () => {
     const { wires, nodes } = await wiresTo(quorum);
     const clock = new FakeClock();
     const { backend, events } = await startRedlock({ nodes }, { clock });

@@ -7,6 +7,7 @@ import {
   DistributedLock,
   DistributedLockModule,
   type LeaderTerm,
+  LockAdmin,
   LockConfigError,
   LockDefaults,
   LockManager,
@@ -157,6 +158,24 @@ describe('@RunAsLeader', () => {
     await close(app);
   });
 
+  it("keeps its class's provider and lease if its own are undefined", async () => {
+    @LockDefaults({ provider: 'second', lease: '2m' })
+    @Injectable()
+    class Prices {
+      @RunAsLeader('prices', () => ({ provider: undefined, lease: undefined }))
+      async follow({ signal }: LeaderTerm) {
+        await aborted(signal);
+      }
+    }
+    const providers = { first: new MemoryLockProvider(), second: new MemoryLockProvider() };
+    const app = await start({ providers: [Prices] }, { providers, default: 'first', config: {} });
+    await until(() => app.get(LockService).via('second').isLeader('prices'));
+    const held = app.get(LockAdmin).held();
+    expect(held).toMatchObject([{ key: 'prices', provider: 'second' }]);
+    // The default lease is 30 s.
+    expect(held[0]!.remaining).toBeGreaterThan(60_000);
+  });
+
   it('logs an error of the method, and campaigns again', async () => {
     const lines: string[] = [];
     const logger = {
@@ -178,6 +197,25 @@ describe('@RunAsLeader', () => {
     expect(lines).toEqual([
       expect.stringMatching(/^Fragile\.run failed as leader of "billing"; campaigning again\. Error: no connection/),
     ]);
+  });
+
+  it.each<[string, object, () => void]>([
+    ['an error that has no text', Object.create(null) as object, () => undefined],
+  ])('campaigns again after %s', async (_, error, log) => {
+    @Injectable()
+    class Fragile {
+      runs = 0;
+      @RunAsLeader('billing')
+      async run({ signal }: LeaderTerm) {
+        this.runs += 1;
+        if (this.runs === 1) throw error;
+        await aborted(signal);
+      }
+    }
+    const logger: LoggerService = { log: () => {}, warn: () => {}, debug: () => {}, error: log };
+    const app = await start({ providers: [Fragile] }, { logger });
+    await until(() => app.get(Fragile).runs === 2);
+    expect(app.get(LockService).isLeader('billing')).toBe(true);
   });
 
   it("works on a factory's instance and on an inherited method, and calls an override instead", async () => {

@@ -535,6 +535,21 @@ describe('an error thrown by the task', () => {
     expect([reported.length, stubborn.terms.length]).toEqual([1, 2]);
   });
 
+  it('frees the key even if reporting it fails', async () => {
+    const stubborn = new Stubborn();
+    const unreported = new Error('The log is closed.');
+    const onError = () => {
+      throw unreported;
+    };
+    const plan = locks.plan({ wait: Infinity });
+    const campaign = watch(one.leadership.run('billing', stubborn.task, plan, { onError }));
+    await clock.advance(0);
+    stubborn.fail(new Error('its own'));
+    await clock.advance(0);
+    expect(campaign.error).toBe(unreported);
+    await expect(other.isLocked('billing')).resolves.toBe(false);
+  });
+
   it("is ignored once the term's signal has aborted", async () => {
     const stubborn = new Stubborn();
     const controller = new AbortController();

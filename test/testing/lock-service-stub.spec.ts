@@ -13,6 +13,7 @@ import {
   LockService,
   LockBusyError,
   LockKeyError,
+  OnlyLeader,
   RunOnce,
 } from '../../lib/index.js';
 import { CombinedLockProvider } from '../../lib/composite.js';
@@ -199,6 +200,38 @@ describe('provideLockServiceStub', () => {
     await service.withLock('a', () => undefined);
     const shared = { mode: 'shared' } as const;
     await service.withLock('a', () => service.withLock('a', () => undefined, shared), shared);
+  });
+
+  describe('with leader methods', () => {
+    @Injectable()
+    class Leader {
+      @OnlyLeader('k')
+      async outer(): Promise<string | undefined> {
+        return await this.inner();
+      }
+      @OnlyLeader('k')
+      async inner(): Promise<string | undefined> {
+        return currentLock().key;
+      }
+      @DistributedLock('k')
+      async locked() {
+        return await this.inner();
+      }
+    }
+    async function leader() {
+      const module = await Test.createTestingModule({ providers: [Leader, provideLockServiceStub()] }).compile();
+      return { leader: module.get(Leader), locks: module.get(LockService) };
+    }
+
+    it('lets one call another', async () => {
+      const { leader: methods } = await leader();
+      await expect(methods.outer()).resolves.toBe('k');
+    });
+
+    it('rejects a call under a lock on its key', async () => {
+      const { leader: methods } = await leader();
+      await expect(methods.locked()).rejects.toThrow(/async context of its own holder/);
+    });
   });
 
   it('applies `onBusy` to a nested call of a decorated method', async () => {

@@ -55,6 +55,45 @@ describe('catchUp', () => {
     expect(one.runs).toEqual([START + HOUR]);
   });
 
+  describe('on an instance that reaches each tick before the server', () => {
+    const minutely = every(MINUTE);
+
+    /** Starts an instance 5 s after a tick on the server. */
+    const bootAhead = async (ahead: number, last: number, task?: () => unknown) => {
+      fleet.record = record({ tick: last, startedAt: last, endedAt: last, schedule: minutely.text });
+      await fleet.clock.advance(5 * SECOND);
+      return await boot({ catchUp, schedule: minutely, lease: 30 * SECOND, ahead, ...(task && { task }) });
+    };
+    const advanceTo = (second: number) => fleet.clock.advance(START + second * SECOND - fleet.now);
+
+    it('runs a tick whose check was due after another check', async () => {
+      const end = deferred();
+      const one = await bootAhead(40 * SECOND, START - MINUTE, () => end.promise);
+      await advanceTo(20);
+      await one.fire();
+      // The check at 60 s finds the run in progress. The next check is due one lease later.
+      await advanceTo(70);
+      end.resolve();
+      await advanceTo(80);
+      await one.fire();
+      await advanceTo(119);
+      expect([one.skipped, one.runs]).toEqual([['clock', 'clock'], [START]]);
+      await advanceTo(126);
+      expect(one.runs).toEqual([START, START + 2 * MINUTE]);
+    });
+
+    it('runs a tick whose check was planned before a recovery', async () => {
+      const one = await bootAhead(40 * SECOND, START);
+      await advanceTo(20);
+      await one.fire();
+      one.recovered();
+      await advanceTo(59);
+      expect([one.skipped, one.runs]).toEqual([['clock'], []]);
+      await advanceTo(66);
+      expect(one.runs).toEqual([START + MINUTE]);
+    });
+  });
+
   it('reports the missed run before the task runs, under the lock of that run', async () => {
     fleet.record = record();
     await fleet.clock.advance(1.5 * HOUR);
@@ -486,6 +525,25 @@ describe('during shutdown', () => {
     await stopped;
     expect(fleet.record).toMatchObject({ tick: START + HOUR, state: 'ended' });
   });
+});
+
+it('logs the failure of a missed run, even if the error has no text', async () => {
+  fleet.record = record();
+  await fleet.clock.advance(1.5 * HOUR);
+  const rejections: unknown[] = [];
+  const note = (error: unknown) => rejections.push(error);
+  process.on('unhandledRejection', note);
+  try {
+    const one = await boot({ catchUp: '6h', task: () => Promise.reject(Object.create(null) as Error) });
+    await fleet.clock.advance(SECOND);
+    expect(one.log).toEqual([
+      'Job "report" failed while making up for a missed or abandoned run: an unprintable value',
+    ]);
+    expect(fleet.record).toMatchObject({ tick: START + HOUR, state: 'failed' });
+    expect(rejections).toEqual([]);
+  } finally {
+    process.off('unhandledRejection', note);
+  }
 });
 
 it('releases the lock if the method does not run its task for a missed run', async () => {

@@ -27,8 +27,8 @@ export class MissingRuns {
   #isFired = () => true;
   #timer: Timer | undefined;
   #lookAt = 0;
-  /** When to check again after the scheduled check. It may find nothing to do, and plan no other. */
-  #lookAgainAt = -Infinity;
+  /** The latest tick that this process reached before the server's clock. */
+  #awaited = -Infinity;
   #notBefore = -Infinity;
   /** Only one search runs at a time. */
   #lastLook: Promise<void> = Promise.resolve();
@@ -52,7 +52,7 @@ export class MissingRuns {
     plan.core.observe(({ type }) => {
       if (type === 'recovered') this.#onRecovered();
     });
-    this.lookIn(0);
+    this.#lookIn(0);
   }
 
   /**
@@ -61,7 +61,7 @@ export class MissingRuns {
    */
   lookLater(): void {
     const { core, settings } = this.job.plan;
-    this.lookIn(jitter(core.random, settings.lease * 1.25, 0.2));
+    this.#lookIn(jitter(core.random, settings.lease * 1.25, 0.2));
   }
 
   /**
@@ -75,36 +75,48 @@ export class MissingRuns {
     this.#inOrder(async () => {
       await stored.restore(await stored.read(RECORD_TIMEOUT), RECORD_TIMEOUT);
     });
-    this.lookIn(0);
+    this.#lookIn(0);
   }
 
-  /** Checks after `delay` ms, in addition to any check that is already scheduled for an earlier time. */
-  lookIn(delay: number): void {
+  /**
+   * Checks when the server's clock reaches `tick`, and each tick before it, because this process may be several ticks
+   * ahead.
+   */
+  awaitTick(tick: number): void {
+    this.#awaited = Math.max(this.#awaited, tick);
+    this.#awaitTickAfter(this.job.stored.serverTime);
+  }
+
+  #awaitTickAfter(time: number): void {
+    const { job } = this;
+    const tick = job.nextTick(time);
+    if (tick !== undefined && tick <= this.#awaited) this.#lookIn(Math.max(0, tick - job.stored.serverTime));
+  }
+
+  /** Checks after `delay` ms, or earlier if a check is already scheduled. */
+  #lookIn(delay: number): void {
     const { manager, plan } = this.job;
     const { clock } = plan.core;
     if (manager.stopping.aborted) return;
     const at = Math.max(clock.now() + delay, this.#notBefore);
-    if (this.#timer !== undefined && this.#lookAt <= at) {
-      this.#lookAgainAt = Math.max(this.#lookAgainAt, at);
-      return;
-    }
+    if (this.#timer !== undefined && this.#lookAt <= at) return;
     this.#cancelLook();
     this.#lookAt = at;
     const onTime = () => {
       this.#timer = undefined;
-      this.#inOrder(() => this.#look());
-      const rest = this.#lookAgainAt - clock.now();
-      this.#lookAgainAt = -Infinity;
-      if (rest > 0) this.lookIn(rest);
+      this.#inOrder(async () => {
+        const { serverTime } = this.job.stored;
+        await this.#look();
+        // This check may have been earlier than that of an awaited tick, which was then not scheduled.
+        this.#awaitTickAfter(serverTime);
+      });
     };
     this.#timer = clock.setTimer(onTime, at - clock.now());
   }
 
   #cancelLook(): void {
-    if (this.#timer === undefined) return;
-    this.job.plan.core.clock.clearTimer(this.#timer);
+    if (this.#timer !== undefined) this.job.plan.core.clock.clearTimer(this.#timer);
     this.#timer = undefined;
-    this.#lookAgainAt = Math.max(this.#lookAgainAt, this.#lookAt);
   }
 
   #inOrder(work: () => Promise<void>): void {
@@ -128,7 +140,7 @@ export class MissingRuns {
     const seen = found.record ? await stored.restore(found, RECORD_TIMEOUT) : found;
     const schedule = this.job.schedule();
     // The backend has recovered in the meantime.
-    if (plan.core.clock.now() < this.#notBefore) this.lookIn(0);
+    if (plan.core.clock.now() < this.#notBefore) this.#lookIn(0);
     else if (seen.record?.state === 'running') await this.#lookForAbandoned(seen, seen.record, schedule);
     else if (this.options.catchUp !== undefined && schedule)
       await this.#lookForMissed(seen, schedule, this.options.catchUp);
@@ -162,7 +174,7 @@ export class MissingRuns {
       }
     }
     // Check again for newly missed runs and for changes recorded by another process.
-    this.lookIn(0);
+    this.#lookIn(0);
   }
 
   async #lookForMissed(seen: Seen, schedule: Schedule, catchUp: number): Promise<void> {
@@ -181,7 +193,7 @@ export class MissingRuns {
     // Until then, a process whose scheduler fired may still start the tick.
     const timeout = Math.min(halfPeriod(tick, schedule), RECORD_TIMEOUT);
     if (age < timeout) {
-      this.lookIn(timeout - age);
+      this.#lookIn(timeout - age);
       return;
     }
     const event = { key: job.key, provider: name, tick: new Date(tick), schedule: schedule.text };
@@ -214,6 +226,6 @@ export class MissingRuns {
       ...{ startedAt: now, endedAt: now, instance: core.instance.name, schedule: text },
     };
     const found = await stored.replace(seen, baseline, RECORD_TIMEOUT);
-    if (found.record !== baseline) this.lookIn(0);
+    if (found.record !== baseline) this.#lookIn(0);
   }
 }

@@ -94,7 +94,7 @@ export class ScheduledJob extends Job implements LocalJob {
     }
     if ('lock' in started) return started;
     publishSkipped(this.plan, this.key, started.skipped);
-    if (started.skipped === 'clock') this.#missing?.lookIn(tick - this.stored.serverTime);
+    if (started.skipped === 'clock') this.#missing?.awaitTick(tick);
     // The other process may crash, or may have crashed before recording the start.
     else if (started.record?.state === 'running' || started.skipped === 'busy') this.#missing?.lookLater();
     return undefined;

@@ -92,6 +92,18 @@ describe('catchUp', () => {
       await advanceTo(66);
       expect(one.runs).toEqual([START + MINUTE]);
     });
+
+    it('runs every tick, even if it is several ticks ahead', async () => {
+      const one = await bootAhead(210 * SECOND, START);
+      for (let minute = 0; minute < 10; minute += 1) {
+        await advanceTo(minute * 60 + 30);
+        await one.fire();
+      }
+      await fleet.clock.advance(HOUR);
+      const reached = Array.from({ length: 13 }, (_, index) => START + (index + 1) * MINUTE);
+      expect([new Set(one.skipped), one.runs]).toEqual([new Set(['clock']), reached]);
+      expect(one.clock.pendingTimers).toBe(0);
+    });
   });
 
   it('reports the missed run before the task runs, under the lock of that run', async () => {

@@ -201,6 +201,13 @@ describe('@RunAsLeader', () => {
 
   it.each<[string, object, () => void]>([
     ['an error that has no text', Object.create(null) as object, () => undefined],
+    [
+      'an error that the logger cannot report',
+      new Error('no connection'),
+      () => {
+        throw new Error('The log is closed.');
+      },
+    ],
   ])('campaigns again after %s', async (_, error, log) => {
     @Injectable()
     class Fragile {

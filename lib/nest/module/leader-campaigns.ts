@@ -56,18 +56,22 @@ export function findCampaigns({ providers, plans, problems }: Application): Modu
 export function startCampaigns({ leadership }: LockService, campaigns: readonly ModuleCampaign[]): void {
   for (const { method, key, plan, task } of campaigns) {
     const onError = (error: unknown) => {
-      logger.error(`${method.name} failed as leader of "${key}"; campaigning again. ${describe(error)}`);
+      report(`${method.name} failed as leader of "${key}"; campaigning again.`, error);
     };
     // Elections and terms outlive startup.
     const campaign = detached(() =>
       task ? leadership.run(key, task, plan, { onError }) : leadership.runIdle(key, plan, onError),
     );
     campaign.catch((error: unknown) => {
-      logger.error(`${method.name} no longer campaigns for "${key}". ${describe(error)}`);
+      report(`${method.name} no longer campaigns for "${key}".`, error);
     });
   }
 }
 
-function describe(error: unknown): string {
-  return error instanceof Error ? (error.stack ?? error.message) : errorText(error);
+function report(what: string, error: unknown): void {
+  try {
+    logger.error(`${what} ${error instanceof Error ? (error.stack ?? error.message) : errorText(error)}`);
+  } catch {
+    // There is nowhere to report an error from the logger, and the campaign must go on.
+  }
 }

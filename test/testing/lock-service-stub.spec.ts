@@ -198,6 +198,8 @@ describe('provideLockServiceStub', () => {
       await lock.run(() => service.withLock('a', () => undefined));
     });
     await service.withLock('a', () => undefined);
+    const within = await service.acquire('b');
+    await service.withLock('b', () => service.withLock('b', () => undefined, { within }), { within });
     const shared = { mode: 'shared' } as const;
     await service.withLock('a', () => service.withLock('a', () => undefined, shared), shared);
   });
@@ -226,6 +228,18 @@ describe('provideLockServiceStub', () => {
     it('lets one call another', async () => {
       const { leader: methods } = await leader();
       await expect(methods.outer()).resolves.toBe('k');
+    });
+
+    it('lets the task of a leader call one', async () => {
+      const { leader: methods, locks } = await leader();
+      const controller = new AbortController();
+      const seen: unknown[] = [];
+      const task = async () => {
+        seen.push(await methods.inner());
+        controller.abort();
+      };
+      await locks.runAsLeader('k', task, { signal: controller.signal });
+      expect(seen).toEqual(['k']);
     });
 
     it('rejects a call under a lock on its key', async () => {

@@ -8,6 +8,24 @@ const COMBINED = 'lib/providers/combined';
 export const PROVIDERS = [
   // SQL.
   {
+    id: 'late-renewal-shortens',
+    file: `${SQL}/version/lease-table.ts`,
+    from: '`expires = GREATEST(expires, ${now} + ${value(1)})`',
+    to: '`expires = ${now} + ${value(1)}`',
+    breaks: 'a renewal that the server executes late shortens a lease that was extended',
+    killedBy: 'test/typeorm/version-lock.spec.ts',
+    test: 'no renewal of an exclusive lease shortens it on the server',
+  },
+  {
+    id: 'given-up-position-granted',
+    file: `${SQL}/version/lease-claim.ts`,
+    from: 'const isGivenUp = own.token === this.#givenUp;',
+    to: 'const isGivenUp = false;',
+    breaks: 'a limited request holds a position whose release may still be executed',
+    killedBy: 'test/typeorm/version-request.spec.ts',
+    test: 'is never granted once its release was sent',
+  },
+  {
     id: 'late-grant-kept',
     file: `${SQL}/connection/session.ts`,
     from: '        [statement.resolve, statement.reject] = settle;\n',

@@ -74,8 +74,7 @@ export interface BackendContext {
  * The contract:
  * - **The request is the handle.** Every operation refers to it and is idempotent: an `acquire` repeated after a lost
  *   reply finds its own hold, with the same token. A request has at most one `acquire` in flight. After `release`, the
- *   core never acquires
- * that request again; an `acquire` still in flight at that point must not leave the key held.
+ *   core never acquires that request again; an `acquire` still in flight at that point must not leave the key held.
  * - **An outcome is held, busy, or unknown.** If a command is sent but gets no response, its outcome is unknown, never
  *   busy.
  * - **Every call ends.** `renew` and `release` settle within a bounded time, even if the server is gone.

@@ -105,6 +105,42 @@ describe("the application's options do not reach the connections for locks", () 
   });
 });
 
+describe('a unix socket', () => {
+  const path = join(tmpdir(), `lock-redis-${process.pid}.sock`);
+  let server: RedisServer;
+  beforeAll(async () => {
+    server = await startRedisServer({ args: ['--unixsocket', path] });
+  });
+  afterAll(() => server.stop());
+
+  /** The addresses of all connections but this one. */
+  async function addresses(): Promise<readonly string[]> {
+    const admin = new Redis(server.port);
+    const list = String(await admin.call('CLIENT', ['LIST']));
+    const own = String(await admin.call('CLIENT', ['ID']));
+    admin.disconnect();
+    return list
+      .split('\n')
+      .filter((line) => line !== '' && !line.startsWith(`id=${own} `))
+      .map((line) => / addr=(\S+)/.exec(line)?.[1] ?? '');
+  }
+
+  it.each<[string, () => RedisLockProviderOptions]>([
+    ['ioredis options', () => ({ options: { path } })],
+    ['an ioredis client', () => ({ client: new Redis({ path, lazyConnect: true }) })],
+    ['node-redis options', () => ({ options: { socket: { path, tls: false } } })],
+    ['a node-redis client', () => ({ client: createClient({ socket: { path, tls: false } }) })],
+  ])('in %s is used for all connections', async (_, options) => {
+    const { backend } = await startBackend(options());
+    const grant = granted(await backend.acquire(request('k')));
+    const all = await addresses();
+    expect(all.length).toBeGreaterThan(0);
+    expect(new Set(all)).toEqual(new Set([`${path}:0`]));
+    expect(await backend.release(grant, RELEASE)).toBe('released');
+    await backend.close();
+  });
+});
+
 describe('a Sentinel client that does not retry', () => {
   let redis: RedisSentinels;
   beforeAll(async () => {

@@ -40,9 +40,9 @@ export class KeyRequest implements AcquireRequest {
   #rounds = 0;
   /** Whether the request was passed to the backend. */
   #wasPassed = false;
-  /** Whether a command may have reached the server. */
+  /** Whether a command of this request may have reached the server, so a release must follow. */
   #mayHaveArrived = false;
-  /** The same, or such a command of an earlier request whose grant arrived too late. */
+  /** Whether an earlier request for these waiters was sent. Its grant arrived too late, and this request replaces it. */
   #wasSent = false;
   /**
    * The request for the previous key: this request takes effect only if that one is granted. Undefined once a response
@@ -142,7 +142,7 @@ export class KeyRequest implements AcquireRequest {
     return this.#mayHaveArrived || this.#stage.phase !== 'pausing';
   }
 
-  /** The same, or such a command of an earlier request for these callers, whose grant had ended when it arrived. */
+  /** Whether a command may have reached the server, from this request or from the one that it replaces. */
   get wasSent(): boolean {
     return this.#wasSent || this.mayHaveArrived;
   }

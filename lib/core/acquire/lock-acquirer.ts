@@ -23,8 +23,8 @@ const NONE: readonly Holder[] = [];
 export type CallOptions = Pick<LockOptions, 'signal' | 'within'>;
 
 /**
- * Acquires the keys of one lock for one owner, all or nothing: re-enters locks that were passed explicitly, and
- * acquires the other keys.
+ * Acquires the keys of one lock for one owner, all or nothing: re-enters the keys that the caller holds, and acquires
+ * the others.
  */
 export class LockAcquirer {
   constructor(

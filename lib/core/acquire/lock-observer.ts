@@ -20,7 +20,7 @@ export type Refusal =
   | { readonly why: 'unavailable'; readonly cause: unknown; readonly sent: boolean }
   /** The backend rejected the request with an error. */
   | { readonly why: 'failed'; readonly error: unknown }
-  /** The application dismissed the waiter. */
+  /** The caller aborted, the application stops, or the wait would never end. */
   | { readonly why: 'dismissed'; readonly error: unknown };
 
 /** How a hold ends. `nested`: the call that acquired the lock has ended, but a nested call still holds it. */

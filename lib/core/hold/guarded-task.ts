@@ -15,8 +15,8 @@ type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 
 /**
  * Runs `task` under a lock, then releases the lock. Doesn't start the task if the lock is already lost. Passes on the
- * task's value or error, unless the lock was lost in the meantime and `onLost` is not `ignore`. A failed release never
- * overrides the task's outcome.
+ * task's value or error, unless the lock was lost in the meantime and `onLost` is not `ignore`. An unanswered
+ * release never overrides the task's outcome.
  *
  * @param check throws if the task must not return this value; the task then counts as failed
  */

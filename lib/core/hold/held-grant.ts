@@ -13,8 +13,8 @@ import type { Holder } from './holder.js';
  * A grant from the backend to this process, for one holder at a time or several readers together. It ends when it is
  * released or lost.
  *
- * Queries check the clock but don't change anything. Before each user query, {@link expire} ends the grant if its lease
- * has expired.
+ * Queries don't change anything. {@link isValid} checks the clock, {@link isHeld} doesn't: before each user query,
+ * {@link expire} ends the grant if its lease has expired.
  */
 export class HeldGrant implements DenseSetItem {
   slot = -1;

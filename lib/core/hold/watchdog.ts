@@ -46,7 +46,7 @@ export class Watchdog {
 
   renew(grant: HeldGrant): Promise<RenewOutcome> {
     const outcome = this.#send(grant, this.suspension.observe());
-    // A shorter lease also has an earlier deadline.
+    // The next renewal may now be due before the timer fires.
     this.reschedule(grant);
     return outcome;
   }

@@ -55,7 +55,7 @@ export function findCycle(
   return leadsBack(start) ? path : undefined;
 }
 
-/** Whether `one` started later, which makes it the victim in a cycle with `other`. */
+/** Whether `one` was published later, which makes it the victim in a cycle with `other`. */
 export function isLater(one: PublishedWait, other: PublishedWait): boolean {
   return one.since === other.since ? one.id > other.id : one.since > other.since;
 }

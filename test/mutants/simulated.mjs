@@ -161,7 +161,7 @@ export const SIMULATED = [
   {
     id: 'renewal-does-nothing',
     file: `${LUA}/operations.lua`,
-    from: "call('PEXPIRE', lock, max(lease, till))",
+    from: "call('PEXPIRE', lock, max(lease, till, left))",
     to: "call('PTTL', lock)",
     breaks: 'a renewal is acknowledged but not executed',
     seed: 2,

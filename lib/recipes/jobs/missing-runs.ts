@@ -107,8 +107,9 @@ export class MissingRuns {
       this.#inOrder(async () => {
         const { serverTime } = this.job.stored;
         await this.#look();
-        // This check may have been earlier than that of an awaited tick, which was then not scheduled.
-        this.#awaitTickAfter(serverTime);
+        // This check may have been earlier than that of an awaited tick, which was then not scheduled, or earlier than
+        // the tick itself: the response may have corrected the server's time.
+        this.#awaitTickAfter(Math.min(serverTime, this.job.stored.serverTime));
       });
     };
     this.#timer = clock.setTimer(onTime, at - clock.now());

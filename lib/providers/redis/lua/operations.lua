@@ -151,7 +151,8 @@ local function renew(lock, code, holder, lease)
   local value, minHold, terms = call('GET', lock), match(code, '^C(%d*)(.*)$')
   minHold, lease = tonumber(minHold) or 0, tonumber(lease)
   if isSole(value, holder, terms) then
-    if call('PTTL', lock) < lease then call('PEXPIRE', lock, lease) end
+    -- A write even if the end stays: WAIT covers only the writes of its connection.
+    call('PEXPIRE', lock, max(lease, call('PTTL', lock)))
     return format('h%s%.0f', sub(value, 2, 17), lease)
   end
   value = endExpired(lock, value)
@@ -160,7 +161,7 @@ local function renew(lock, code, holder, lease)
     local till = state == 'm' and tonumber(sub(value, 18, 30)) - now or state == 'c' and minHold or 0
     local left = state == 'c' and 0 or call('PTTL', lock)
     -- PEXPIRE first: Redis allows it when memory is full, and then allows all further writes of the script.
-    if left < max(lease, till) then call('PEXPIRE', lock, max(lease, till)) end
+    call('PEXPIRE', lock, max(lease, till, left))
     if state == 'c' and minHold > 0 then
       call('SET', lock, format('m%s%013.0f%s', token, now + minHold, holder), 'KEEPTTL')
     elseif state == 'c' then

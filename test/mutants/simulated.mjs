@@ -169,7 +169,7 @@ export const SIMULATED = [
   {
     id: 'renewal-shortens-reader',
     file: `${LUA}/operations.lua`,
-    from: 'max(lease, minHold, isConfirmed and ends - now or 0)',
+    from: 'max(lease, minHold, ends - now)',
     to: 'max(lease, minHold)',
     breaks: "a reader's renewal shortens its minHold",
     seed: 68,

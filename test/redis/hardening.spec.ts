@@ -111,7 +111,10 @@ describe('a unix socket', () => {
   beforeAll(async () => {
     server = await startRedisServer({ args: ['--unixsocket', path] });
   });
-  afterAll(() => server.stop());
+  afterAll(async () => {
+    await server.stop();
+    await rm(path, { force: true });
+  });
 
   /** The addresses of all connections but this one. */
   async function addresses(): Promise<readonly string[]> {

@@ -159,7 +159,8 @@ local function renew(lock, code, holder, lease)
   if isOwn(value, holder) then
     local state, token = sub(value, 1, 1), sub(value, 2, 17)
     local till = state == 'm' and tonumber(sub(value, 18, 30)) - now or state == 'c' and minHold or 0
-    local left = state == 'c' and 0 or call('PTTL', lock)
+    -- The holder may count on the provisional lease, too.
+    local left = state == 'c' and tonumber(sub(value, 18, 30)) - now or call('PTTL', lock)
     -- PEXPIRE first: Redis allows it when memory is full, and then allows all further writes of the script.
     call('PEXPIRE', lock, max(lease, till, left))
     if state == 'c' and minHold > 0 then
@@ -175,7 +176,7 @@ local function renew(lock, code, holder, lease)
     local isConfirmed = byte(record) == 104 -- h
     -- Not shortened for minHold either, which joint holders do not store. Written before the old record is removed, which may be the only one:
     -- in a migrating slot, a script cannot write to a key that no longer exists.
-    stay(lock, 'h' .. holder .. terms, max(lease, minHold, isConfirmed and ends - now or 0))
+    stay(lock, 'h' .. holder .. terms, max(lease, minHold, ends - now))
     if not isConfirmed then call('ZREM', lock .. '}r', record) end
   end
   -- Also for a joint lock that stays held, because another holder may have expired.

@@ -176,22 +176,28 @@ describe('@RunAsLeader', () => {
     expect(held[0]!.remaining).toBeGreaterThan(60_000);
   });
 
-  it('logs an error of the method, and campaigns again', async () => {
-    const lines: string[] = [];
-    const logger = {
-      ...{ log: () => {}, warn: () => {}, debug: () => {} },
-      error: (message: string) => lines.push(message),
-    } as unknown as LoggerService;
+  /** Returns a service whose method fails in its first term. */
+  function failingOnceWith(error: unknown) {
     @Injectable()
     class Fragile {
       runs = 0;
       @RunAsLeader('billing')
       async run({ signal }: LeaderTerm) {
         this.runs += 1;
-        if (this.runs === 1) throw new Error('no connection');
+        if (this.runs === 1) throw error;
         await aborted(signal);
       }
     }
+    return Fragile;
+  }
+
+  it('logs an error of the method, and campaigns again', async () => {
+    const lines: string[] = [];
+    const logger = {
+      ...{ log: () => {}, warn: () => {}, debug: () => {} },
+      error: (message: string) => lines.push(message),
+    } as unknown as LoggerService;
+    const Fragile = failingOnceWith(new Error('no connection'));
     const app = await start({ providers: [Fragile] }, { logger });
     await until(() => app.get(Fragile).runs === 2);
     expect(lines).toEqual([
@@ -209,16 +215,7 @@ describe('@RunAsLeader', () => {
       },
     ],
   ])('campaigns again after %s', async (_, error, log) => {
-    @Injectable()
-    class Fragile {
-      runs = 0;
-      @RunAsLeader('billing')
-      async run({ signal }: LeaderTerm) {
-        this.runs += 1;
-        if (this.runs === 1) throw error;
-        await aborted(signal);
-      }
-    }
+    const Fragile = failingOnceWith(error);
     const logger: LoggerService = { log: () => {}, warn: () => {}, debug: () => {}, error: log };
     const app = await start({ providers: [Fragile] }, { logger });
     await until(() => app.get(Fragile).runs === 2);

@@ -42,7 +42,10 @@ export class KeyRequest implements AcquireRequest {
   #wasPassed = false;
   /** Whether a command of this request may have reached the server, so a release must follow. */
   #mayHaveArrived = false;
-  /** Whether an earlier request for these waiters was sent. Its grant came too late, and this request replaces it. */
+  /**
+   * Whether a failed attempt was sent: one of this request, or of the one that it replaces because its grant came too
+   * late.
+   */
   #wasSent = false;
   /**
    * The request for the previous key: this request takes effect only if that one is granted. Undefined once a response

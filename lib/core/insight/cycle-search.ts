@@ -23,6 +23,9 @@ export interface WaitLink {
   readonly beat: number;
 }
 
+/** Returns a key's holders that are waiting for other keys. */
+export type LinksOf = (key: string) => readonly WaitLink[];
+
 /**
  * Finds a cycle in which `start` is the victim, that is, the latest wait. The cycle's last link is `start` itself,
  * with one of its own grants. Returns `undefined` if there is no such cycle, even if `start` waits for callers that are
@@ -31,13 +34,8 @@ export interface WaitLink {
  * The search is depth first. All callers that wait for a key in the same mode wait for the same holders, so the search
  * visits each key only once per mode: neither a key on the current path nor one that was already searched can lead to
  * another cycle. It ignores waits later than `start`, because a cycle that includes one has a different victim.
- *
- * @param linksOf returns a key's holders that are waiting for other keys
  */
-export function findCycle(
-  start: PublishedWait,
-  linksOf: (key: string) => readonly WaitLink[],
-): readonly WaitLink[] | undefined {
+export function findCycle(start: PublishedWait, linksOf: LinksOf): readonly WaitLink[] | undefined {
   const path: WaitLink[] = [];
   const visited = new Set<string>();
   const leadsBack = (from: PublishedWait): boolean => {
@@ -70,7 +68,7 @@ function blocks({ mode }: Pick<WaitLink, 'mode'>, wait: Pick<PublishedWait, 'mod
 export function beatsOf(
   start: PublishedWait,
   cycle: readonly WaitLink[],
-  linksOf: (key: string) => readonly WaitLink[],
+  linksOf: LinksOf,
 ): readonly number[] | undefined {
   let from = start;
   const beats: number[] = [];

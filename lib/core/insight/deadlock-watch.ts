@@ -6,8 +6,16 @@ import type { LockLogger } from '../../api/logger.js';
 import { detached } from '../toolkit/detached.js';
 import { promised } from '../toolkit/promised.js';
 import { WarnedPlaces } from '../toolkit/warned-places.js';
-import { beatsOf, findCycle, isLater, membersOf, type PublishedWait, type WaitLink } from './cycle-search.js';
-import { type LinksOf, WaitScan } from './wait-scan.js';
+import {
+  beatsOf,
+  findCycle,
+  isLater,
+  type LinksOf,
+  membersOf,
+  type PublishedWait,
+  type WaitLink,
+} from './cycle-search.js';
+import { WaitScan } from './wait-scan.js';
 import { readWaitRecord, type WaitRecord, WaitRecordWriter } from './wait-record.js';
 
 /** A probable cycle whose victim is one of this process's waits. */

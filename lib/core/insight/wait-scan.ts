@@ -1,11 +1,8 @@
 import type { WaitBoard } from '../../api/lock-provider.js';
 import { instanceIdOf } from '../toolkit/instance-ids.js';
 import { promised } from '../toolkit/promised.js';
-import { isLater, type PublishedWait, type WaitLink } from './cycle-search.js';
+import { isLater, type LinksOf, type PublishedWait, type WaitLink } from './cycle-search.js';
 import { readWaitRecord, type WaitRecord } from './wait-record.js';
-
-/** Returns a key's holders that are waiting for other keys. */
-export type LinksOf = (key: string) => readonly WaitLink[];
 
 // These limits bound the cost of one scan.
 const MAX_KEYS = 128;

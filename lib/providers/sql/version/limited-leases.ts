@@ -34,13 +34,11 @@ export class LimitedLeases {
    */
   async claim(added: NewHolder, duration: number): Promise<bigint | undefined> {
     const { version, serverTime, pieces } = added.seen;
-    const { positionOf, now } = this.leases.family;
+    const { positionOf } = this.leases.family;
     const time = BigInt(serverTime);
     const token = version >= time ? version + 1n : time;
     const isSame = (bind: Bind) => [
       `token = ${bind(version)}`,
-      // A renewal of an exclusive lease doesn't change the token, and may have been executed since the read.
-      `(holders IS NOT NULL OR expires <= ${now})`,
       ...pieces
         .filter(({ hasEnded, isFreed }) => hasEnded && !isFreed)
         .map(({ text }) => `${positionOf}(holders, ${bind(text)}) > 0`),
@@ -55,7 +53,7 @@ export class LimitedLeases {
    */
   reserve(added: NewHolder, duration: number, until: number): Promise<boolean> {
     const { now } = this.leases.family;
-    const isOpen = (bind: Bind) => [`${now} <= ${bind(until)}`, `(holders IS NOT NULL OR expires <= ${now})`];
+    const isOpen = (bind: Bind) => [`${now} <= ${bind(until)}`];
     return this.#add(added, duration, () => this.leases.nextVersion, isOpen);
   }
 
@@ -106,10 +104,12 @@ export class LimitedLeases {
       asText(token(bind)),
       bind(`,${limited.weight},${limited.limit}`),
     );
+    // The row may have an exclusive lease, whose renewals don't change the token.
     const sql =
       `UPDATE ${table} SET holder = NULL, holders = ${holders}, ` +
       `expires = GREATEST(expires, ${end()}), token = ${token(bind)} ` +
-      `WHERE name = ${bind(name)} AND ${conditions(bind).join(' AND ')} ` +
+      `WHERE name = ${bind(name)} AND (holders IS NOT NULL OR expires <= ${now}) ` +
+      `AND ${conditions(bind).join(' AND ')} ` +
       `AND ${positionOf}(${without(own)}, ${bind(pieceStart(holder))}) = 0`;
     return changed(await run(sql, values)) === 1;
   }

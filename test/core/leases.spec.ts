@@ -138,16 +138,34 @@ describe('a lease renewed over an unreliable network', () => {
 });
 
 describe('a renewed lease', () => {
-  it('counts the acknowledged renewal that was sent last, even if an earlier one was longer', () => {
+  it('applies a shorter length when the renewal is sent, whatever the response to earlier renewals', () => {
     const lease = new HeldLease({ lease: 30_000, validUntil: 1_000 }, 0);
-    const long = lease.beginRenewal(0);
-    lease.change(500);
-    const short = lease.beginRenewal(0);
-    expect(lease.validUntil).toBe(1_000);
-    lease.acknowledged(short, 490, 0);
+    const renewed = (length: number, now: number) => {
+      lease.change(length);
+      return lease.beginRenewal(now);
+    };
+    const long = renewed(30_000, 0);
+    const short = renewed(500, 0);
+    expect(lease.validUntil).toBeLessThan(500);
     lease.acknowledged(long, 29_000, 0);
+    expect(lease.validUntil).toBeLessThan(500);
+    lease.acknowledged(short, 490, 0);
     expect(lease.validUntil).toBe(490);
+    lease.acknowledged(renewed(30_000, 100), 29_100, 0);
+    expect(lease.validUntil).toBe(29_100);
     expect(lease.longest).toBe(30_000);
+  });
+
+  it('ignores the response to a longer renewal after a shorter one is sent, even if the shorter one ends later than the known end', () => {
+    const lease = new HeldLease({ lease: 30_000, validUntil: 1_000 }, 0);
+    lease.change(60_000);
+    const long = lease.beginRenewal(0);
+    lease.change(30_000);
+    lease.beginRenewal(0);
+    expect(lease.validUntil).toBe(1_000);
+    lease.acknowledged(long, 59_000, 0);
+    expect(lease.validUntil).toBe(1_000);
+    expect(lease.longest).toBe(60_000);
   });
 
   it('is renewed after a third of its length, and an unanswered renewal is retried after a tenth, at most one second', () => {

@@ -357,6 +357,22 @@ export const SIMULATED = [
     seed: 16,
   },
   {
+    id: 'late-acknowledgement',
+    file: `${HOLD}/held-lease.ts`,
+    from: '    if (renewal < this.#firstThatCounts) return;\n',
+    to: '',
+    breaks: 'an acknowledgement counts after a shorter lease was sent',
+    seed: 199,
+  },
+  {
+    id: 'shorter-lease-counts-late',
+    file: `${HOLD}/held-lease.ts`,
+    from: '      this.#validUntil = Math.min(this.#validUntil, validUntil(now, this.#length));\n',
+    to: '',
+    breaks: 'a shorter lease counts from its acknowledgement instead of from when it was sent',
+    seed: 90,
+  },
+  {
     id: 'no-margin',
     file: 'lib/core/toolkit/validity.ts',
     from: 'return sentAt + lease - (lease * DRIFT + 2);',

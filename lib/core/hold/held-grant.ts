@@ -185,8 +185,6 @@ export class HeldGrant implements DenseSetItem {
     if (outcome !== 'unknown' && outcome !== 'lost') {
       lease.acknowledged(number, outcome.validUntil, suspensions);
       reachability.answered();
-      // A shorter lease may have ended while its acknowledgment was on its way.
-      this.expire(clock.now());
     }
     for (const holder of this.holders) observer.renewed(holder, outcome !== 'unknown');
     return outcome;

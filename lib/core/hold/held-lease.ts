@@ -1,4 +1,5 @@
 import type { Grant } from '../../api/lock-provider.js';
+import { validUntil } from '../toolkit/validity.js';
 
 // An unanswered renewal is retried after a tenth of the lease or one second, whichever is shorter: soon enough to
 // survive a backend restart within the lease, but not so often as to flood a backend that is down.
@@ -11,17 +12,20 @@ const BATCH_WINDOW = 0.5;
 /**
  * A grant's lease: how long this process definitely holds the lock, when to renew it, and for how long.
  *
- * Renewals can overlap, and their responses can be lost, late, or out of order. The acknowledged one that was sent last
- * counts; no renewal that is executed after it can shorten the lease.
+ * Renewals can overlap, and their responses can be lost, late, or out of order. A shorter lease counts from when it is
+ * sent, although the server keeps the longer one: otherwise, the late response to an earlier renewal would postpone the
+ * next one beyond the shorter deadline. Acknowledgments of renewals sent before one that shortened the lease or was
+ * acknowledged are ignored.
  */
 export class HeldLease {
   #validUntil: number;
   #length: number;
   #longest: number;
+  #lengthSent: number;
   #renewAt: number;
   #renewals = 0;
-  /** The last acknowledged renewal. */
-  #acknowledged = 0;
+  /** The first renewal whose acknowledgment counts. */
+  #firstThatCounts = 0;
   #suspensions: number;
 
   /** @param suspensions how many machine suspensions were known when the request was sent */
@@ -29,6 +33,7 @@ export class HeldLease {
     this.#validUntil = until;
     this.#length = lease;
     this.#longest = lease;
+    this.#lengthSent = lease;
     this.#suspensions = suspensions;
     this.#renewAt = this.#nextRenewal();
   }
@@ -80,6 +85,11 @@ export class HeldLease {
    */
   beginRenewal(now: number): number {
     this.#renewals += 1;
+    if (this.#length < this.#lengthSent) {
+      this.#validUntil = Math.min(this.#validUntil, validUntil(now, this.#length));
+      this.#firstThatCounts = this.#renewals;
+    }
+    this.#lengthSent = this.#length;
     this.#longest = Math.max(this.#longest, this.#length);
     this.#renewAt = now + this.#retryAfter;
     return this.#renewals;
@@ -87,8 +97,8 @@ export class HeldLease {
 
   /** Notes that a renewal was acknowledged. `suspensions`: how many machine suspensions were known when it was sent. */
   acknowledged(renewal: number, until: number, suspensions: number): void {
-    if (renewal < this.#acknowledged) return;
-    this.#acknowledged = renewal;
+    if (renewal < this.#firstThatCounts) return;
+    this.#firstThatCounts = renewal;
     this.#validUntil = until;
     this.#suspensions = suspensions;
     // Never earlier than the retry; otherwise, a renewal that gained almost nothing would repeat in a tight loop.

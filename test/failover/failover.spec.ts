@@ -726,6 +726,15 @@ describe('failover', () => {
     expect(lock.signal.reason).toMatchObject({ reason: 'revoked' });
   });
 
+  it('checks its locks on a key with the provider after it has freed the key', async () => {
+    const [one] = (await start(1, { probeInterval: HOUR })) as [FleetProcess];
+    const lock = await take(one);
+    one.a.forceRelease = () => Promise.resolve(true);
+    one.a.renew = () => Promise.resolve('lost');
+    await fleet.drive(one.locks.admin.forceRelease('k'));
+    expect(lock.signal.reason).toMatchObject({ reason: 'revoked' });
+  });
+
   it('rejects a switch when it is stopped', async () => {
     const [one] = (await start(1)) as [FleetProcess];
     await fleet.drive(one.locks.stop());

@@ -165,7 +165,10 @@ export class FailoverBackend implements LockBackend<FailoverRequest> {
 
   async forceRelease(key: string): Promise<boolean> {
     const { member } = this.#epochs.at(this.context.clock.now());
-    return (await member.locking.forceRelease?.(key)) ?? false;
+    const wasLocked = (await member.locking.forceRelease?.(key)) ?? false;
+    // The core renews this process's locks on the key to detect the loss. Most renewals don't reach the member.
+    for (const own of this.#requests.values()) if (own.key === key) own.isDoubtful = true;
+    return wasLocked;
   }
 
   diagnose(): Promise<readonly Diagnostic[]> {

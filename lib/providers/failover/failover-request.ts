@@ -32,6 +32,10 @@ export class FailoverRequest implements MemberTerms, DenseSetItem {
     this.atMember = epoch.member.locking.request(request, this);
   }
 
+  get key(): string {
+    return this.request.key;
+  }
+
   get wait(): number {
     return this.request.wait;
   }

@@ -140,28 +140,22 @@ describe('a lease renewed over an unreliable network', () => {
 describe('a renewed lease', () => {
   it('applies a shorter length when the renewal is sent, whatever the response to earlier renewals', () => {
     const lease = new HeldLease({ lease: 30_000, validUntil: 1_000 }, 0);
-    const renewed = (length: number, now: number) => {
-      lease.change(length);
-      return lease.beginRenewal(now);
-    };
-    const long = renewed(30_000, 0);
-    const short = renewed(500, 0);
+    const long = lease.beginRenewal(0, 30_000);
+    const short = lease.beginRenewal(0, 500);
     expect(lease.validUntil).toBeLessThan(500);
     lease.acknowledged(long, 29_000, 0);
     expect(lease.validUntil).toBeLessThan(500);
     lease.acknowledged(short, 490, 0);
     expect(lease.validUntil).toBe(490);
-    lease.acknowledged(renewed(30_000, 100), 29_100, 0);
+    lease.acknowledged(lease.beginRenewal(100, 30_000), 29_100, 0);
     expect(lease.validUntil).toBe(29_100);
     expect(lease.longest).toBe(30_000);
   });
 
   it('ignores the response to a longer renewal after a shorter one is sent, even if the shorter one ends later than the known end', () => {
     const lease = new HeldLease({ lease: 30_000, validUntil: 1_000 }, 0);
-    lease.change(60_000);
-    const long = lease.beginRenewal(0);
-    lease.change(30_000);
-    lease.beginRenewal(0);
+    const long = lease.beginRenewal(0, 60_000);
+    lease.beginRenewal(0, 30_000);
     expect(lease.validUntil).toBe(1_000);
     lease.acknowledged(long, 59_000, 0);
     expect(lease.validUntil).toBe(1_000);
@@ -175,8 +169,7 @@ describe('a renewed lease', () => {
     expect(lease.renewAt).toBe(10_698);
     lease.acknowledged(first, 39_396, 0);
     expect(lease.renewAt).toBe(19_396);
-    lease.change(1_000);
-    lease.beginRenewal(19_396);
+    lease.beginRenewal(19_396, 1_000);
     expect(lease.renewAt).toBe(19_496);
   });
 

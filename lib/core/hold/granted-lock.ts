@@ -198,8 +198,9 @@ export class GrantedLock implements Lock {
     this.#assertNotLost();
     await Promise.all(
       this.holds.map((hold) => {
-        const untilEnd = hold.endsAt - this.core.clock.now();
-        return hold.extend(Math.min(milliseconds ?? hold.grant.lease.length, Math.max(untilEnd, MIN_LEASE)));
+        const { length } = hold.grant.lease;
+        // A lease that ended with `maxHold` would be reported as expired, because leases count as 1 % shorter.
+        return hold.extend(Math.min(milliseconds ?? length, Math.max(hold.endsAt - this.core.clock.now(), length)));
       }),
     );
     // The lock may have been released or lost while the responses were in transit.

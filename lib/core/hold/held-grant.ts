@@ -150,27 +150,21 @@ export class HeldGrant implements DenseSetItem {
     this.#isUsed = true;
   }
 
-  /** Changes the lease length for later renewals. Never shortens it if there are other holders. */
-  changeLease(length: number): void {
-    const { lease } = this;
-    if (length === lease.length) return;
-    this.endCohort();
-    lease.change(this.#holders.size > 1 ? Math.max(length, lease.length) : length);
-  }
-
   /**
    * Renews the lease now. Resolves to `unknown` if the backend doesn't respond. If the response arrives after the
    * deadline, the grant is lost.
    *
    * @param suspensions how many machine suspensions are known
+   * @param length the lease length of this and later renewals, in ms. If there are other holders, it isn't shortened.
    */
-  async renewNow(suspensions: number): Promise<RenewOutcome> {
+  async renewNow(suspensions: number, length = this.lease.length): Promise<RenewOutcome> {
     const { backend, clock, observer, reachability } = this.queue.core;
     const { lease } = this;
     const now = clock.now();
     this.expire(now);
     if (!this.#isHeld) return 'lost';
-    const number = lease.beginRenewal(now);
+    if (length !== lease.length) this.endCohort();
+    const number = lease.beginRenewal(now, this.#holders.size > 1 ? Math.max(length, lease.length) : length);
     let outcome: RenewOutcome;
     try {
       outcome = await backend.renew(this.request, lease.length);

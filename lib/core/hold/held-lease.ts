@@ -21,7 +21,6 @@ export class HeldLease {
   #validUntil: number;
   #length: number;
   #longest: number;
-  #lengthSent: number;
   #renewAt: number;
   #renewals = 0;
   /** The first renewal whose acknowledgment counts. */
@@ -33,7 +32,6 @@ export class HeldLease {
     this.#validUntil = until;
     this.#length = lease;
     this.#longest = lease;
-    this.#lengthSent = lease;
     this.#suspensions = suspensions;
     this.#renewAt = this.#nextRenewal();
   }
@@ -70,11 +68,6 @@ export class HeldLease {
     return suspensions === this.#suspensions;
   }
 
-  /** Changes the lease length for later renewals. */
-  change(length: number): void {
-    this.#length = length;
-  }
-
   /** Makes the next renewal due immediately. */
   renewSoon(): void {
     this.#renewAt = -Infinity;
@@ -82,15 +75,17 @@ export class HeldLease {
 
   /**
    * Notes that a renewal is sent at `now`, and schedules a retry. Returns the number to pass to {@link acknowledged}.
+   *
+   * @param length the lease length of this and later renewals, in ms
    */
-  beginRenewal(now: number): number {
+  beginRenewal(now: number, length = this.#length): number {
     this.#renewals += 1;
-    if (this.#length < this.#lengthSent) {
-      this.#validUntil = Math.min(this.#validUntil, validUntil(now, this.#length));
+    if (length < this.#length) {
+      this.#validUntil = Math.min(this.#validUntil, validUntil(now, length));
       this.#firstThatCounts = this.#renewals;
     }
-    this.#lengthSent = this.#length;
-    this.#longest = Math.max(this.#longest, this.#length);
+    this.#length = length;
+    this.#longest = Math.max(this.#longest, length);
     this.#renewAt = now + this.#retryAfter;
     return this.#renewals;
   }

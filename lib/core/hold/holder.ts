@@ -137,8 +137,7 @@ export class Holder {
   async extend(lease: number): Promise<void> {
     const { grant, subject } = this;
     const { clock, watchdog } = this.plan.core;
-    grant.changeLease(lease);
-    const outcome = await watchdog.renew(grant);
+    const outcome = await watchdog.renew(grant, lease);
     const now = clock.now();
     this.expire(now);
     if (this.#lostError) throw this.#lostError;

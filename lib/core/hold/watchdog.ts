@@ -44,8 +44,9 @@ export class Watchdog {
     if (this.#grants.has(grant)) detached(this.#wakeBy, grant.nextWake, this.clock.now());
   }
 
-  renew(grant: HeldGrant): Promise<RenewOutcome> {
-    const outcome = this.#send(grant, this.suspension.observe());
+  /** @param length the lease length of this and later renewals, in ms. Default: unchanged */
+  renew(grant: HeldGrant, length?: number): Promise<RenewOutcome> {
+    const outcome = this.#send(grant, this.suspension.observe(), length);
     // The next renewal may now be due before the timer fires.
     this.reschedule(grant);
     return outcome;
@@ -88,8 +89,8 @@ export class Watchdog {
   }
 
   /** @param suspensions how many machine suspensions are known before the renewal is sent */
-  async #send(grant: HeldGrant, suspensions: number): Promise<RenewOutcome> {
-    const outcome = await grant.renewNow(suspensions);
+  async #send(grant: HeldGrant, suspensions: number, length?: number): Promise<RenewOutcome> {
+    const outcome = await grant.renewNow(suspensions, length);
     if (outcome !== 'unknown') this.reschedule(grant);
     return outcome;
   }

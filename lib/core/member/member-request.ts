@@ -144,8 +144,7 @@ export class CoreMemberRequest implements AcquireRequest, MemberLockRequest, Den
     const stage = this.#stage;
     if (stage.phase !== 'granted') return 'lost';
     const { lease } = stage;
-    lease.change(length);
-    const number = lease.beginRenewal(now);
+    const number = lease.beginRenewal(now, length);
     this.all.endsAt(lease.validUntil);
     const outcome = await backend.renew(this, length);
     if (outcome === 'lost') this.#lose(stage);

@@ -111,6 +111,41 @@ describe('CombinedLockProvider', () => {
     expect(a.order.filter((call) => call === 'acquire order')).toHaveLength(2);
   });
 
+  it('does not resume a lock that a member granted before the machine was suspended', async () => {
+    const { locks, clock, a, b } = await combinePair();
+    b.onAcquire = undefined;
+    const lock = watch(locks.acquire('order', { wait: Infinity }));
+    await clock.advance(1_500);
+    clock.suspend(60_000);
+    b.asks[0]?.fail(unavailable());
+    await clock.advance(50);
+    b.asks[1]?.grant();
+    await clock.advance(0);
+    expect([lock.state, a.order.filter((call) => call === 'release order').length]).toEqual(['pending', 1]);
+    await clock.advance(500);
+    b.asks[2]?.grant();
+    await clock.advance(0);
+    expect(lock.value?.isHeld()).toBe(true);
+    expect(a.order.filter((call) => call === 'acquire order')).toHaveLength(2);
+  });
+
+  it.each([
+    ['waits for the second', undefined],
+    ['retries the second', down],
+  ])("renews the first member's provisional lease in time while it %s", async (_, onAcquire) => {
+    const { locks, clock, a, b } = await combinePair();
+    a.onAcquire = (__, grant) => grant({ validUntil: clock.now() + 2_900 });
+    b.onAcquire = onAcquire;
+    const lock = watch(locks.acquire('order', { wait: Infinity, lease: '9s' }));
+    await clock.advance(60_000);
+    b.onAcquire = (__, grant) => grant();
+    for (const { grant } of b.asks) grant();
+    await clock.advance(1_000);
+    expect(lock.value?.isHeld()).toBe(true);
+    expect(a.order.filter((call) => call === 'acquire order')).toHaveLength(1);
+    expect(a.order.filter((call) => call === 'renew order').length).toBeLessThanOrEqual(30);
+  });
+
   it('is valid as long as the member with the shortest lease allows', async () => {
     const { locks, clock, b } = await combinePair();
     b.onAcquire = (_, grant) => ({ ...grant(), lease: 5_000, validUntil: clock.now() + 4_000 });

@@ -46,7 +46,11 @@ export class ScriptedProvider implements LockProvider, LockBackend {
   closes = 0;
   /** Responds instead of the test if set. May throw, to simulate a provider with a bug. */
   onAcquire:
-    ((request: AcquireRequest, grant: () => Grant) => Awaitable<Grant | 'busy' | 'not-asked'> | undefined) | undefined;
+    | ((
+        request: AcquireRequest,
+        grant: (over?: Partial<Grant>) => Grant,
+      ) => Awaitable<Grant | 'busy' | 'not-asked'> | undefined)
+    | undefined;
   onRenew: ((renewal: Renewal) => Promise<RenewOutcome> | undefined) | undefined;
   onRelease: ((request: AcquireRequest, options: ReleaseOptions) => Awaitable<ReleaseOutcome> | undefined) | undefined;
   onConnect: () => Promise<void> = () => Promise.resolve();

@@ -38,6 +38,11 @@ export class KeyRequest implements AcquireRequest {
   /** The waiter on whose behalf the request is made. */
   #oldest: Waiter | undefined;
   #rounds = 0;
+  /**
+   * How many machine suspensions were known when the request was first sent. A repeated attempt may return what an
+   * earlier one was granted.
+   */
+  #suspensions: number | undefined;
   /** Whether the request was passed to the backend. */
   #wasPassed = false;
   /** Whether a command of this request may have reached the server, so a release must follow. */
@@ -210,8 +215,8 @@ export class KeyRequest implements AcquireRequest {
     const { clock, suspension, releases } = this.queue.core;
     const sentAt = clock.now();
     const { failure } = this;
-    const suspensions = suspension.recent(sentAt);
-    this.#become({ phase: 'sent', sentFor: this.#oldest, sentAt, suspensions, failure });
+    this.#suspensions ??= suspension.recent(sentAt);
+    this.#become({ phase: 'sent', sentFor: this.#oldest, sentAt, failure });
     this.#rounds += 1;
     this.#wasPassed = true;
     releases.inFlight.add();
@@ -282,10 +287,10 @@ export class KeyRequest implements AcquireRequest {
       now < answer.validUntil &&
       // The monotonic clock stops while the machine is suspended, so a grant that spans a suspension may be older than
       // it seems.
-      suspension.observeGrant(now) === sent.suspensions
+      suspension.observeGrant(now) === this.#suspensions
     ) {
       reachability.answered();
-      const grant = new HeldGrant(this, this.queue, answer, sent.suspensions, now);
+      const grant = new HeldGrant(this, this.queue, answer, this.#suspensions, now);
       this.#become(grant);
       this.queue.onChange(this, { to: 'granted', grant });
     } else {

@@ -24,8 +24,6 @@ export interface InFlight {
   readonly sentFor: Waiter | undefined;
   /** When the request was sent, or when its early waiter's turn started. */
   sentAt: number;
-  /** How many machine suspensions were known when the request was sent. */
-  readonly suspensions: number;
   /** Why the previous attempt failed, or what the request is waiting for instead of the lock. */
   failure: unknown;
 }

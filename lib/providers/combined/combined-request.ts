@@ -32,6 +32,8 @@ export class CombinedRequest {
   #lease = Infinity;
   #isComplete = false;
   #isReleased = false;
+  /** When the granted locks may be renewed again. */
+  #retryAt = -Infinity;
   /** The validity last reported to the core. */
   #reportedUntil = -Infinity;
   /** Aborts the wait for a member. */
@@ -191,8 +193,13 @@ export class CombinedRequest {
   /** Renews the granted locks while waiting for the next member. Stops that wait if one of them is lost. */
   async #renewUntil(end: AbortController): Promise<void> {
     for (;;) {
-      await pause(this.clock, this.#lease / 3, end.signal);
+      // A grant that was handed over may be valid for less than its lease until its first renewal.
+      const due = this.#validUntil - (this.#lease * 2) / 3;
+      const delay = Math.max(due, this.#retryAt) - this.clock.now();
+      // Even if the next member rejects each attempt immediately, a renewal that is due is sent.
+      if (delay > 0) await pause(this.clock, delay, end.signal);
       if (end.signal.aborted) return;
+      this.#retryAt = this.clock.now() + Math.min(this.#lease / 10, 1_000);
       if ((await this.renew(this.request.lease)) === 'lost') this.#stopWaiting();
     }
   }
@@ -212,12 +219,16 @@ export class CombinedRequest {
 
   /** Whether any member's lock has expired. */
   #hasLost(): boolean {
-    const now = this.clock.now();
-    return this.#grantedParts.some(({ validUntil }) => validUntil <= now);
+    return this.#validUntil <= this.clock.now();
+  }
+
+  /** When the first of the granted locks ends. */
+  get #validUntil(): number {
+    return Math.min(...this.#grantedParts.map(({ validUntil }) => validUntil));
   }
 
   #report(): number {
-    this.#reportedUntil = Math.min(...this.#parts.map(({ validUntil }) => validUntil));
+    this.#reportedUntil = this.#validUntil;
     return this.#reportedUntil;
   }
 }

@@ -52,11 +52,7 @@ local function grant(lock, value, holder, mode, terms, lease, minHold, callers, 
   end
   if mode ~= 'x' then return (join(lock, value, mode, 'h' .. holder, terms, ttl)) end
   local token = takeTokens(callers)
-  if minHold > 0 then
-    call('SET', lock, format('m%s%013.0f%s', token, now + minHold, holder), 'PX', ttl)
-  else
-    call('SET', lock, (queued and 'w' or 'p') .. token .. holder, 'PX', ttl)
-  end
+  call('SET', lock, (queued and 'w' or 'p') .. token .. holder, 'PX', ttl)
   return token
 end
 
@@ -158,16 +154,11 @@ local function renew(lock, code, holder, lease)
   value = endExpired(lock, value)
   if isOwn(value, holder) then
     local state, token = sub(value, 1, 1), sub(value, 2, 17)
-    local till = state == 'm' and tonumber(sub(value, 18, 30)) - now or state == 'c' and minHold or 0
     -- The holder may count on the provisional lease, too.
     local left = state == 'c' and tonumber(sub(value, 18, 30)) - now or call('PTTL', lock)
     -- PEXPIRE first: Redis allows it when memory is full, and then allows all further writes of the script.
-    call('PEXPIRE', lock, max(lease, till, left))
-    if state == 'c' and minHold > 0 then
-      call('SET', lock, format('m%s%013.0f%s', token, now + minHold, holder), 'KEEPTTL')
-    elseif state == 'c' then
-      call('SET', lock, 'w' .. token .. holder, 'KEEPTTL')
-    end
+    call('PEXPIRE', lock, max(lease, state == 'c' and minHold or 0, left))
+    if state == 'c' then call('SET', lock, 'w' .. token .. holder, 'KEEPTTL') end
     return format('h%s%.0f', token, lease)
   end
   local record, ends

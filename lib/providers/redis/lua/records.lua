@@ -19,7 +19,6 @@ The lock's value starts with its state; fields have fixed widths (token 16 digit
   p token holder                held, and no request has queued since, so a release need not read the queue. The token is the last of the
                                 block for the callers of its process, which hold the lock one after the other
   w token holder                held, perhaps with waiters
-  m token time holder           held, not to be freed before time (minHold)
   c token time process holder   handed off but not confirmed: the provisional lease ends at time. The key outlives it, so that the
                                 next operation finds out which process did not respond
   o token holder terms          held by a single limited holder, without a record. The next request to arrive writes its record
@@ -42,7 +41,7 @@ time = time or call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000)
 local stamp = format('%016.0f', micros)
-local HOLDER_AT = { p = 18, w = 18, m = 31, c = 43 }
+local HOLDER_AT = { p = 18, w = 18, c = 43 }
 local seen = counter .. 'seen'
 
 -- Fails an operation that would replace or delete a value that is not ours.
@@ -106,7 +105,7 @@ local function isOurs(value)
   if state == 115 then return #value == 17 end -- s
   if state == 108 then return #value == 17 or find(value, '^ %d+ %d+$', 18) end -- l
   if state == 111 then return find(value, '^%w+ %d+ %d+$', 18) end -- o
-  if state == 99 or state == 109 then return digits >= 30 and find(value, '^%w+$', 31) end -- c, m
+  if state == 99 then return digits >= 30 and find(value, '^%w+$', 31) end -- c
   return (state == 112 or state == 119 or state == 107) and find(value, '^%w+$', 18) -- p, w, k
 end
 

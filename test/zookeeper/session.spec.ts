@@ -79,6 +79,27 @@ describe('a ZooKeeper session', () => {
     expect(grant.validUntil).toBeGreaterThan(clock.now());
   });
 
+  it('is valid for less after the machine slept, even if a write was acknowledged just before', async () => {
+    await clock.advance(TIMEOUT);
+    granted(await backend.acquire(request('earlier')));
+    const heardBy = clock.now();
+    clock.suspend(TIMEOUT * 0.6);
+    const grant = granted(await backend.acquire(request('order')));
+    expect(grant.validUntil).toBeLessThanOrEqual(validUntil(heardBy, TIMEOUT * 0.4));
+    expect(grant.validUntil).toBeGreaterThan(clock.now());
+  });
+
+  it('is valid for less if the machine slept before it read that a server took the session over', async () => {
+    await clock.advance(TIMEOUT);
+    server.client.leave();
+    const heardBy = clock.now();
+    clock.suspend(TIMEOUT * 0.6);
+    server.client.return();
+    const grant = granted(await backend.acquire(request('order')));
+    expect(grant.validUntil).toBeLessThanOrEqual(validUntil(heardBy, TIMEOUT * 0.4));
+    expect(grant.validUntil).toBeGreaterThan(clock.now());
+  });
+
   it('sends a request every sixth of its timeout, so that the leader hears of it', async () => {
     await clock.advance(TIMEOUT);
     for (let time = 0; time < 6; time += 1) {

@@ -53,6 +53,7 @@ export class SessionLifetime {
     const slept = Math.max(0, asleep - this.#asleep);
     if (at - this.#sentAt + slept > this.timeout * PAUSE) {
       this.#pausedAt = this.#sentAt - slept;
+      this.#confirmedAt -= slept;
       this.#resumedAt = at;
     }
     this.#sentAt = at;
@@ -60,10 +61,11 @@ export class SessionLifetime {
   }
 
   /**
-   * Called when a server has opened the session or taken it over. Both operations go through the leader, so it has seen
-   * the session since `at`.
+   * Called before the first connection attempt, and when a connection or an attempt has ended. The next server opens
+   * the session or takes it over through the leader, so once requests can be sent, the leader has seen the session
+   * since `at`.
    */
-  connected(at: number, asleep: number): void {
+  disconnected(at: number, asleep: number): void {
     this.#sentAt = at;
     this.#asleep = asleep;
     this.#resumedAt = -Infinity;

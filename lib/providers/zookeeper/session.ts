@@ -39,7 +39,6 @@ export class Session implements ClientListener {
   /** Changes with every connection, because a new connection ends the previous one's watches. */
   connection = 0;
   #writtenAt = -Infinity;
-  #changedAt: number;
   /** When the last connection was lost, if any. */
   #downSince = 0;
   /** How many times in a row the servers have refused to create the session's own node, and when to try again. */
@@ -61,8 +60,8 @@ export class Session implements ClientListener {
     private readonly backend: ZooKeeperBackend,
   ) {
     this.lifetime = new SessionLifetime(wantedTimeout);
-    this.#changedAt = context.clock.now();
-    this.#patrolledAt = this.#changedAt;
+    this.#patrolledAt = context.clock.now();
+    this.lifetime.disconnected(this.#patrolledAt, this.#asleep);
     this.client = makeClient(this);
   }
 
@@ -158,9 +157,6 @@ export class Session implements ClientListener {
   onConnected(): void {
     this.connection += 1;
     this.lifetime.timeout = this.client.sessionTimeout;
-    // The leader has heard from the session since the last connection change.
-    this.lifetime.connected(this.#changedAt, this.#asleep);
-    this.#changedAt = this.context.clock.now();
     if (this.#state === 'down') this.#up();
     else if (this.#state === 'connecting') {
       this.#state = 'preparing';
@@ -170,8 +166,9 @@ export class Session implements ClientListener {
 
   onDisconnected(cause: ZooKeeperFailure): void {
     if (this.#state === 'over') return;
-    this.#changedAt = this.context.clock.now();
-    if (this.#isConnected) this.#downSince = this.#changedAt;
+    const now = this.context.clock.now();
+    this.lifetime.disconnected(now, this.#asleep);
+    if (this.#isConnected) this.#downSince = now;
     if (this.#state === 'up') this.#state = 'down';
     else if (this.#state === 'preparing') this.#state = 'connecting';
     this.backend.onDown(cause);
@@ -261,7 +258,7 @@ export class Session implements ClientListener {
     // responses, because they come in order; a server without a leader sends none after a write.
     const { silentSince, heardAt } = this.client;
     if (now - (silentSince ?? now) >= this.lifetime.timeout * ANSWER_TIMEOUT) {
-      this.#reconnect(now);
+      this.client.reconnect();
       return;
     }
     if (!this.#isConnected) {
@@ -269,7 +266,7 @@ export class Session implements ClientListener {
       // will do so forever, so give up. By then, the session no longer holds any locks.
       const timeout = this.lifetime.timeout * (this.#state === 'down' ? GIVEN_UP : GIVEN_UP_UNUSED);
       if (this.connection > 0 && now - this.#downSince >= timeout) this.onExpired();
-      else if (now >= (this.client.tryUntil ?? Infinity)) this.#reconnect(now);
+      else if (now >= (this.client.tryUntil ?? Infinity)) this.client.reconnect();
       return;
     }
     const isQuiet = silentSince === undefined && now - heardAt >= this.lifetime.timeout * SILENCE;
@@ -285,11 +282,6 @@ export class Session implements ClientListener {
     }
     this.backend.onPatrol();
   };
-
-  #reconnect(now: number): void {
-    this.#changedAt = now;
-    this.client.reconnect();
-  }
 
   #end(): void {
     this.#state = 'over';

@@ -386,6 +386,24 @@ describe('a ZooKeeper session', () => {
     expect(typesOf().slice(-1)).toEqual(['recovered']);
   });
 
+  it('loses its holds, but no position in a queue, if a reconnect shortens its timeout', async () => {
+    const held = granted(await backend.acquire(request('order')));
+    const waiter = backend.acquire(request('order'));
+    await clock.advance(0);
+    server.client.break();
+    expect(typesOf()).toEqual(['waiting', 'unavailable', 'recovered']);
+    server.client.leave();
+    server.client.sessionTimeout = TIMEOUT / 3;
+    server.client.return();
+    // The hold counts on a longer timeout than the leader does now.
+    expect(typesOf().slice(3)).toEqual(['unavailable', 'lost', 'recovered']);
+    const cause: unknown = expect.objectContaining({ message: expect.stringContaining('maxSessionTimeout') as string });
+    expect(events.at(-2)).toEqual({ type: 'lost', holder: held.holder, cause });
+    await settled(backend.release(held));
+    expect(granted(await settled(waiter)).validUntil).toBeLessThan(clock.now() + LEASE / 3);
+    expect(server.clients).toHaveLength(1);
+  });
+
   it('fails to connect immediately if it is closed meanwhile, and leaves no timer', async () => {
     const timers = clock.pendingTimers;
     const settings = readOptions({ connectString: 'nowhere', sessionTimeout: TIMEOUT });

@@ -156,7 +156,10 @@ export class Session implements ClientListener {
 
   onConnected(): void {
     this.connection += 1;
-    this.lifetime.timeout = this.client.sessionTimeout;
+    const { sessionTimeout } = this.client;
+    // The leader may now end the session before the deadlines of its holds, which only a renewal can change.
+    if (this.#state === 'down' && sessionTimeout < this.lifetime.timeout) this.backend.onShortened();
+    this.lifetime.timeout = sessionTimeout;
     if (this.#state === 'down') this.#up();
     else if (this.#state === 'connecting') {
       this.#state = 'preparing';

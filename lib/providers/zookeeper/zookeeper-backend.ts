@@ -231,6 +231,12 @@ export class ZooKeeperBackend implements LockBackend<ZooKeeperRequest> {
     if (!isFirst) this.context.logger.warn(`Lock provider "${this.context.name}": ${safeText(cause.message)}`);
   }
 
+  /** A server has taken the session over with a shorter timeout. */
+  onShortened(): void {
+    const message = 'A ZooKeeper server shortened the session timeout. Set the same maxSessionTimeout on all servers.';
+    this.#loseAll(new Error(message));
+  }
+
   /** The session and all its nodes are gone. */
   onExpired(): void {
     if (this.#isClosing) return;

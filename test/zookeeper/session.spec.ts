@@ -306,6 +306,28 @@ describe('a ZooKeeper session', () => {
     granted(await settled(backend.acquire(request('order'))));
   });
 
+  it('leaves its waiters unanswered until it has its own node, even while servers respond with refusals', async () => {
+    granted(await backend.acquire(request('order')));
+    const waiter = request('order');
+    const answer = backend.acquire(waiter);
+    await clock.advance(TIMEOUT);
+    expect(backend.unansweredFor()).toBe(0);
+    server.onRequest = (each) => {
+      if (each.startsWith('create')) throw new ZooKeeperFailure('refused', 'not you');
+    };
+    server.client.leave();
+    server.endSession(server.client.sessionId);
+    server.client.session.onExpired();
+    for (let time = 0; time < TIMEOUT; time += 500) {
+      await clock.advance(500);
+      expect(backend.unansweredFor()).toBeGreaterThanOrEqual(time);
+    }
+    server.onRequest = () => undefined;
+    await clock.advance(6_000);
+    granted(await answer);
+    expect(backend.unansweredFor()).toBe(0);
+  });
+
   it('renews any number of holds with one heartbeat, and checks their nodes a hundred at a time', async () => {
     const grants: TestGrant[] = [];
     for (let index = 0; index < 300; index += 1) grants.push(granted(await backend.acquire(request(`k${index}`))));

@@ -39,7 +39,7 @@ export class Session implements ClientListener {
   /** Changes with every connection, because a new connection ends the previous one's watches. */
   connection = 0;
   #writtenAt = -Infinity;
-  /** When the last connection was lost, if any. */
+  /** When the last connection was lost; 0 if none was. */
   #downSince = 0;
   /** How many times in a row the servers have refused to create the session's own node, and when to try again. */
   #refusals = 0;
@@ -75,13 +75,13 @@ export class Session implements ClientListener {
   }
 
   /**
-   * How long requests have gone unanswered, in ms, or, without a connection, the time since the last message from the
-   * servers.
+   * How long requests have gone unanswered, in ms, or, while the session isn't up, the time since the last message on
+   * its last connection. Later messages don't count: if they refuse the session's own node, no waiter is queued.
    */
   get unansweredFor(): number {
     const now = this.context.clock.now();
     const { silentSince, heardAt } = this.client;
-    return now - (this.isUp ? (silentSince ?? now) : heardAt);
+    return now - (this.isUp ? (silentSince ?? now) : Math.min(heardAt, this.#downSince));
   }
 
   get isOver(): boolean {

@@ -265,6 +265,24 @@ describe('a ZooKeeper session', () => {
     await clock.advance(10_000);
   });
 
+  it('rejects its waiters if it is refused, and the next session queues them anew', async () => {
+    await backend.release(granted(await backend.acquire(request('order'))));
+    const { path } = server.create('/lock/order/_c_other-__WRIT__', 'ephemeral-sequential', 999n);
+    const waiter = request('order');
+    const first = backend.acquire(waiter);
+    await clock.advance(0);
+    server.client.session.onRefused(new ZooKeeperFailure('refused', 'not you'));
+    server.endSession(server.client.sessionId);
+    await expect(first).rejects.toBeInstanceOf(LockUnavailableError);
+    await clock.advance(5_000);
+    const second = backend.acquire(waiter);
+    await clock.advance(0);
+    // Until the backend reports the waiter again, the core counts it as unanswered.
+    expect(typesOf()).toEqual(['waiting', 'unavailable', 'recovered', 'waiting']);
+    server.remove(path);
+    granted(await settled(second));
+  });
+
   it('is abandoned after one timeout without a connection if it could never create its node', async () => {
     server.onRequest = (each) => {
       if (each.startsWith('create')) throw new ZooKeeperFailure('refused', 'ZooKeeper answered NO_AUTH (-102).');

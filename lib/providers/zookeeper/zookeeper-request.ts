@@ -29,7 +29,6 @@ export class ZooKeeperRequest {
   #node: LockNode | undefined;
   #grant: Grant | undefined;
   #wasHeld = false;
-  #isQueued = false;
   #watchesHolder = false;
   #hasLeft = false;
   #acquiring: Promise<unknown> = Promise.resolve();
@@ -73,7 +72,6 @@ export class ZooKeeperRequest {
         if (signal.aborted) leave();
         else signal.addEventListener('abort', leave, { once: true });
       };
-      if (this.#isQueued) listen();
       const acquiring = this.#queueUntilHeld(request.wait > 0, listen).finally(() => {
         signal?.removeEventListener('abort', leave);
       });
@@ -121,6 +119,7 @@ export class ZooKeeperRequest {
   }
 
   async #queueUntilHeld(mayWait: boolean, onQueued: () => void): Promise<Grant | 'busy'> {
+    let isQueued = false;
     for (;;) {
       this.#unwatch();
       this.#watchesHolder = false;
@@ -133,19 +132,18 @@ export class ZooKeeperRequest {
       } catch (error) {
         // A queued node survives a lost connection, but not the end of the session. A request that isn't queued yet
         // fails and can be repeated.
-        const isQueued = this.#isQueued && !this.context.session.isOver;
-        if (!isQueued || !isFailure(error, 'unanswered')) throw this.#unavailable(error);
+        if (!isQueued || this.context.session.isOver || !isFailure(error, 'unanswered')) throw this.#unavailable(error);
         step = 'behind';
       }
-      const isAnswered = this.#hasLeft && this.#isQueued;
+      const isAnswered = this.#hasLeft && isQueued;
       if (typeof step === 'object' && !isAnswered) return step;
       if (isAnswered || (step === 'behind' && (this.#hasLeft || !mayWait))) {
         await this.#remove();
         return 'busy';
       }
       if (step === 'behind') {
-        if (!this.#isQueued) this.request.waits();
-        this.#isQueued = true;
+        if (!isQueued) this.request.waits();
+        isQueued = true;
         onQueued();
         const { clock } = this.context.backend;
         const timer = this.request.limited && clock.setTimer(this.#wake, POLL_INTERVAL_MS);

@@ -7,9 +7,12 @@ import { LockUnavailableError } from '../../lib/api/errors.js';
 import { systemRandom, withPrefix } from '../../lib/core/toolkit/random.js';
 import { segmentOf } from '../../lib/providers/zookeeper/lock-path.js';
 import { ZooKeeperLockProvider } from '../../lib/providers/zookeeper/index.js';
-import type { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
+import { ZooKeeperBackend } from '../../lib/providers/zookeeper/zookeeper-backend.js';
+import { readOptions } from '../../lib/providers/zookeeper/zookeeper-options.js';
+import { FakeClock } from '../../lib/testing/index.js';
 import { contextFor } from '../backend-context.js';
 import { startTcpProxy } from '../servers/tcp-proxy.js';
+import { type LaggingServer, LaggingZooKeeper } from './lagging-zookeeper.js';
 import { granted, request, until, zooKeeperForTests } from './seam.js';
 import { type DirectBackend, direct } from '../direct-backend.js';
 
@@ -178,5 +181,41 @@ describe('the list of locks on a real server', () => {
     const stranger = await start('closed');
     await expect(listOf(stranger)).rejects.toThrow(/Lock "hidden".*refused the request \(.*NO_AUTH/);
     expect(await keysOf(stranger, 'open')).toEqual(['open']);
+  });
+});
+
+describe('a forced release on a server that lags behind its leader', () => {
+  it('removes the current holder, even if the server has not seen it enter', async () => {
+    const clock = new FakeClock();
+    const ensemble = new LaggingZooKeeper(clock);
+    const settings = readOptions({ connectString: 'nowhere', sessionTimeout: 12_000 });
+    const backends = [1, 2, 3].map(() =>
+      direct(new ZooKeeperBackend(contextFor([], { clock }), settings, ensemble.connect)),
+    );
+    const [one, other, operator] = backends as [(typeof backends)[0], (typeof backends)[0], (typeof backends)[0]];
+    /** Lets these servers respond, and apply the leader's changes once no request is left. */
+    const settle = async (servers: readonly LaggingServer[]) => {
+      const next = () => servers.flatMap(({ steps }) => steps.at(-1) ?? [])[0];
+      await clock.advance(0);
+      for (let step = next(); step; step = next()) {
+        step();
+        await clock.advance(0);
+      }
+    };
+    const connected = Promise.all(backends.map((backend) => backend.connect()));
+    await settle(ensemble.servers);
+    await connected;
+    const held = one.acquire(request('order'));
+    await settle(ensemble.servers);
+
+    const entered = other.acquire(request('order'));
+    const released = one.release(granted(await held));
+    await settle(ensemble.servers.slice(0, 2));
+    await released;
+    granted(await entered);
+    const forced = operator.forceRelease('order');
+    await settle(ensemble.servers.slice(2));
+    expect(await forced).toBe(true);
+    expect(ensemble.namesIn('/lock/order')).toEqual([]);
   });
 });

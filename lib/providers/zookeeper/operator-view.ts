@@ -21,6 +21,8 @@ export class OperatorView {
     const { recipe, session } = this.context;
     const folder = this.paths.folderOf(key);
     const removeAll = async () => {
+      // Write first, or a server that lags behind its leader would list earlier holders.
+      await session.heartbeat();
       const holders = recipe.holdersOf(await session.client.children(folder));
       return Promise.all(holders.map((name) => session.client.remove(`${folder}/${name}`)));
     };

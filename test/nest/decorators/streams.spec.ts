@@ -15,10 +15,11 @@ import {
   toArray,
 } from 'rxjs';
 import { currentLock, DistributedLock, LockAdmin, type Lock, LockService, LockBusyError } from '../../../lib/index.js';
-import { collect, Gate, start, until } from '../apps.js';
+import { ScriptedProvider } from '../../core/scripted-provider.js';
+import { type AppOptions, collect, Gate, start, until } from '../apps.js';
 
-async function run<T extends object>(type: Type<T>) {
-  const app = await start({ providers: [type] });
+async function run<T extends object>(type: Type<T>, options: AppOptions = {}) {
+  const app = await start({ providers: [type] }, options);
   const admin = app.get(LockAdmin);
   return {
     it: app.get(type),
@@ -379,6 +380,30 @@ describe('a consumer that leaves an async generator during a step', () => {
       expect.objectContaining({ name: 'AbortError', message: 'The consumer of Events.listening stopped iterating.' }),
     ]);
     expect(held()).toEqual([]);
+  });
+
+  it('counts as failed only if the step did not end, so that a row lock rolls back half a step', async () => {
+    const provider = ScriptedProvider.obliging();
+    const failed: boolean[] = [];
+    provider.onRelease = (_request, options) => {
+      failed.push(options.failed);
+      return 'released';
+    };
+    const { it: events } = await run(Events, { provider });
+    const halfway = events.listening();
+    await halfway.next();
+    const next = halfway.next();
+    await halfway.return(undefined);
+    await next;
+    const between = events.listening();
+    await between.next();
+    await between.return(undefined);
+    const ended = events.returning();
+    await ended.next();
+    const last = ended.next();
+    await ended.return('');
+    await last;
+    expect(failed).toEqual([true, false, false]);
   });
 
   it('gets the return value or the error of the body', async () => {

@@ -65,7 +65,11 @@ async function* eachStep(call: MethodCall, leaving: AbortSignal): Steps {
     }
     outcome = { status: 'fulfilled', value: yield* eachStepUnder(lock, given, leaving) };
   } catch (reason) {
-    if (isEndBy(leaving, reason)) return undefined;
+    if (isEndBy(leaving, reason)) {
+      // The step is incomplete, so a row lock must roll back. The release below waits for this one.
+      void lock.releaseAfterTask(true);
+      return undefined;
+    }
     outcome = { status: 'rejected', reason };
   } finally {
     // When a consumer leaves its loop early, only this method runs.

@@ -12,13 +12,15 @@ import { serviceOf } from '../service/service-slot.js';
 import type { BusyContext, LossHandler } from './distributed-lock-options.js';
 import type { DeclaredMethod } from './declared-method.js';
 import type { MethodPlan } from './method-plan.js';
-import { requestHandledBy } from './request-context.js';
+import type { RequestContext } from './request-context.js';
 
 /** A call to a decorated method. */
 export interface MethodCall {
   readonly method: DeclaredMethod;
   readonly self: unknown;
   readonly args: readonly unknown[];
+  /** The request that the method handles, found during the call: a stream starts later, in another context. */
+  readonly request: RequestContext | undefined;
   /** Runs the original method. */
   readonly start: () => unknown;
 }
@@ -47,10 +49,9 @@ export async function lockCall(
   signal?: AbortSignal,
   service: LockService = serviceOf(call.method.name, call.self),
 ): Promise<CallLock> {
-  const { method, self, args } = call;
+  const { method, self, args, request } = call;
   const plan = method.planIn(service);
   if (plan.job) return beginTick(plan.job, call, signal !== undefined);
-  const request = requestHandledBy(method);
   const { manager } = service;
   const keys = method.key.of({ self, args, request: request?.request, context: plan.context });
   if (method.key.template === null) manager.missingValues.check(keys, method.name);

@@ -29,11 +29,6 @@ export interface RequestContext {
 
 const storage = new AsyncLocalStorage<RequestContext>();
 
-/** Runs a task in the context of a request. */
-export function runInRequest<T>(context: RequestContext, task: () => T): T {
-  return storage.run(context, task);
-}
-
 /**
  * A handler's Observable, subscribed to in its request's context. Nest subscribes to it long after calling the handler.
  */
@@ -52,7 +47,7 @@ export function requestHandledBy(method: DeclaredMethod): RequestContext | undef
 
 /** Runs a handler. Another call of it from there, directly or in another request, is not under this request's lock. */
 export function runHandler<T>(task: () => T): T {
-  return runInRequest({ ...(storage.getStore() as RequestContext), locked: undefined }, task);
+  return storage.run({ ...(storage.getStore() as RequestContext), locked: undefined }, task);
 }
 
 /**

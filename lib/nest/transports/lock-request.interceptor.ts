@@ -11,7 +11,7 @@ import { catchError, defaultIfEmpty, EMPTY, map, type Observable, tap } from 'rx
 import { LockConfigError, LockError } from '../../api/errors.js';
 import { type DeclaredMethod, locksBehind } from '../methods/declared-method.js';
 import { lockCall } from '../methods/method-call.js';
-import { observedInRequest, type RequestContext, requestLockOf, runInRequest } from '../methods/request-context.js';
+import { observedInRequest, type RequestContext, requestLockOf } from '../methods/request-context.js';
 import { observed } from '../methods/results/observable.js';
 import { isStream, keepRequestStreams } from '../methods/results/streams.js';
 import { logger } from '../options/module-logger.js';
@@ -82,7 +82,7 @@ export class LockRequestInterceptor implements NestInterceptor {
     const isHttp = context.getType() === 'http';
     const handler = isHttp ? next : { handle: () => next.handle().pipe(tap(refuseStream(method))) };
     return observed(
-      (signal) => runInRequest(request, () => lockCall({ method, self: undefined, args: [] }, signal, this.service)),
+      (signal) => lockCall({ method, self: undefined, args: [], request }, signal, this.service),
       (lock) => observedInRequest({ ...request, locked: { method, plan, lock, context } }, handler),
       (result) => {
         const sending = isHttp ? streamedResponse(context, method.methodName, result) : undefined;

@@ -383,6 +383,12 @@ class Feed {
     yield { generated: `${currentLock().key} ${id}` };
     await aborted();
   }
+  @Subscription(() => String)
+  @DistributedLock('device:#{request.args.id}')
+  async *requested(@Args('id') id: string): AsyncGenerator<object> {
+    yield { requested: `${currentLock().key} ${id}` };
+    await aborted();
+  }
   // Like an async generator compiled for ES2017.
   @Subscription(() => String)
   @DistributedLock('device:#{id}')
@@ -403,7 +409,7 @@ function aborted(): Promise<never> {
   });
 }
 
-it.each(['generated', 'returned'])(
+it.each(['generated', 'requested', 'returned'])(
   'a GraphQL subscription that ends releases the lock of its generator (%s)',
   async (name) => {
     const graphql = GraphQLModule.forRoot({ driver: SchemaDriver, autoSchemaFile: true });

@@ -1,6 +1,7 @@
 import type { Method } from '../../../decoration/decorated-method.js';
 import type { DeclaredMethod } from '../declared-method.js';
-import { lockCall, perform } from '../method-call.js';
+import { lockCall, type MethodCall, perform } from '../method-call.js';
+import { requestHandledBy } from '../request-context.js';
 import { iterated } from './iteration.js';
 import { lockedObservable } from './observable.js';
 import { keepRequestStreams, refuseStream } from './streams.js';
@@ -12,11 +13,14 @@ const LOCKED = { observable: lockedObservable, iteration: iterated, unknown: loc
 /** The function that replaces a locked method in its class. */
 export function wrappedMethod(method: DeclaredMethod, original: Method): Method {
   const { name, kind, isAroundRequest } = method;
+  const callOf = (self: unknown, args: unknown[]): MethodCall => {
+    keepRequestStreams(args);
+    return { method, self, args, request: requestHandledBy(method), start: () => original.apply(self, args) };
+  };
   const locked = isAroundRequest ? underRequestLock : kind === 'promise' ? undefined : LOCKED[kind];
   if (locked) {
     return function (this: unknown, ...args) {
-      keepRequestStreams(args);
-      return locked({ method, self: this, args, start: () => original.apply(this, args) });
+      return locked(callOf(this, args));
     };
   }
   const refuse = (result: unknown): void => {
@@ -24,8 +28,8 @@ export function wrappedMethod(method: DeclaredMethod, original: Method): Method 
   };
   // Stays an async function, by which other decorators recognize an async method.
   return async function (this: unknown, ...args) {
-    keepRequestStreams(args);
-    const call = await lockCall({ method, self: this, args });
-    return call.lock ? perform(call, () => original.apply(this, args), refuse) : call.instead;
+    const call = callOf(this, args);
+    const locked = await lockCall(call);
+    return locked.lock ? perform(locked, call.start, refuse) : locked.instead;
   };
 }

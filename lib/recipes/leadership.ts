@@ -59,8 +59,9 @@ type EndOptions = Partial<Pick<Candidacy, 'signal' | 'onError'>>;
 
 /** One application's campaigns. */
 export class Leadership {
-  readonly #campaigns = new Set<Campaign>();
-  /** The campaigns without a task, by {@link campaignIdOf}. */
+  /** Each campaign, with its end. */
+  readonly #campaigns = new Map<Campaign, Promise<void>>();
+  /** Make the campaigns without a task yield, by {@link campaignIdOf}. */
   readonly #idle = new Map<string, AbortController>();
   readonly #end = new AbortController();
 
@@ -68,7 +69,7 @@ export class Leadership {
 
   /** All of this process's campaigns. */
   get campaigns(): CampaignState[] {
-    return Array.from(this.#campaigns, ({ subject: { key, provider }, term, overdue }) => ({
+    return Array.from(this.#campaigns.keys(), ({ subject: { key, provider }, term, overdue }) => ({
       ...{ key, provider, isLeading: term !== undefined, overdue },
     }));
   }
@@ -93,14 +94,18 @@ export class Leadership {
   }
 
   /**
-   * Campaigns for {@link isLeader} and {@link runIfLeader} only, until a campaign with a task for the same key starts
-   * here.
+   * Campaigns for {@link isLeader} and {@link runIfLeader} only, whenever no campaign with a task for the same key runs
+   * here, until the application stops.
    */
   async runIdle(key: string, plan: LockPlan, onError: (error: unknown) => void): Promise<void> {
-    if ([...this.#campaigns].some(isFor(key, plan))) return;
-    const idle = new AbortController();
-    this.#idle.set(campaignIdOf(key, plan), idle);
-    await this.#campaign(key, (term) => untilAborted(term.signal), plan, { signal: idle.signal, onError });
+    while (!this.manager.stopping.aborted && !this.#end.signal.aborted) {
+      const others = this.#campaignsFor(key, plan).map(([, end]) => end);
+      await Promise.allSettled(others);
+      if (others.length > 0) continue;
+      const idle = new AbortController();
+      this.#idle.set(campaignIdOf(key, plan), idle);
+      await this.#campaign(key, (term) => untilAborted(term.signal), plan, { signal: idle.signal, onError });
+    }
   }
 
   /**
@@ -135,21 +140,19 @@ export class Leadership {
     assertLeaderKey(key);
     const campaign = new Campaign(this.manager, { key, plan, task, signal, onError });
     const ends = [this.manager.stopping, this.#end.signal, ...(signal ? [signal] : [])];
-    this.#campaigns.add(campaign);
-    try {
-      await underAny(ends, (ending) => campaign.run(ending));
-    } finally {
-      this.#campaigns.delete(campaign);
-    }
+    const end = underAny(ends, (ending) => campaign.run(ending)).finally(() => this.#campaigns.delete(campaign));
+    this.#campaigns.set(campaign, end);
+    await end;
+  }
+
+  #campaignsFor(key: string, { core }: LockPlan): [Campaign, Promise<void>][] {
+    return [...this.#campaigns].filter(([{ subject }]) => subject.key === key && subject.provider === core.name);
   }
 
   #termOf(key: string, plan: LockPlan): Term | undefined {
-    return [...this.#campaigns].filter(isFor(key, plan)).find(({ term }) => term)?.term;
+    for (const [{ term }] of this.#campaignsFor(key, plan)) if (term) return term;
+    return undefined;
   }
-}
-
-function isFor(key: string, { core }: LockPlan): (campaign: Campaign) => boolean {
-  return ({ subject }) => subject.key === key && subject.provider === core.name;
 }
 
 /**

@@ -310,18 +310,26 @@ describe('a campaign', () => {
     }
   });
 
-  it('ends or does not start an idle campaign when this process campaigns with a task', async () => {
+  it('replaces an idle campaign while it has a task, whichever of them starts first', async () => {
     const plan = locks.plan({ wait: Infinity });
-    const idle = () => watch(one.leadership.runIdle('billing', plan, () => undefined));
-    const first = idle();
+    const idle = (key: string) => watch(one.leadership.runIdle(key, plan, () => undefined));
+    const first = idle('billing');
     await clock.advance(0);
     expect(one.isLeader('billing')).toBe(true);
     const obedient = new Obedient();
-    void one.runAsLeader('billing', obedient.task);
-    const second = idle();
+    const controller = new AbortController();
+    void one.runAsLeader('billing', obedient.task, { signal: controller.signal });
+    const failing = watch(one.runAsLeader('prices', () => Promise.reject(new RangeError('own'))));
+    const second = idle('prices');
     await clock.advance(0);
-    expect([first.state, second.state, obedient.terms.length]).toEqual(['fulfilled', 'fulfilled', 1]);
-    expect(one.leadership.campaigns).toHaveLength(1);
+    expect([obedient.terms.length, failing.error]).toEqual([1, new RangeError('own')]);
+    controller.abort();
+    await clock.advance(A_PAUSE);
+    expect([one.isLeader('billing'), one.isLeader('prices')]).toEqual([true, true]);
+    expect(one.leadership.campaigns).toHaveLength(2);
+    one.leadership.end();
+    await clock.advance(A_PAUSE);
+    expect([first.state, second.state, one.leadership.campaigns]).toEqual(['fulfilled', 'fulfilled', []]);
   });
 
   it("ignores the module's default `maxHold` and `wait`", async () => {

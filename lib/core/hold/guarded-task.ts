@@ -42,7 +42,8 @@ export async function runGuarded<T>(
   return settle(lock, outcome, onLost, loss, released && (await released));
 }
 
-async function endUnstarted<T>(lock: GrantedLock, lost: LockLostError, onLost: OnLoss<T>): Promise<T> {
+/** Releases a lock that was lost before its work started, then settles as the user's call should. */
+export async function endUnstarted<T>(lock: GrantedLock, lost: LockLostError, onLost: OnLoss<T>): Promise<T> {
   await lock.releaseAfterTask(true);
   if (typeof onLost === 'function') return await onLost(lost);
   throw lost;

@@ -1,6 +1,7 @@
 import { EventEmitter, on } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { Injectable, type Type } from '@nestjs/common';
+import { Test } from '@nestjs/testing';
 import {
   concat,
   defer,
@@ -14,7 +15,16 @@ import {
   throwError,
   toArray,
 } from 'rxjs';
-import { currentLock, DistributedLock, LockAdmin, type Lock, LockService, LockBusyError } from '../../../lib/index.js';
+import {
+  currentLock,
+  DistributedLock,
+  LockAdmin,
+  type Lock,
+  LockService,
+  LockBusyError,
+  LockLostError,
+} from '../../../lib/index.js';
+import { DistributedLockTestingModule, TestLocks } from '../../../lib/testing/index.js';
 import { ScriptedProvider } from '../../core/scripted-provider.js';
 import { type AppOptions, collect, Gate, start, until } from '../apps.js';
 
@@ -470,6 +480,43 @@ describe('a consumer that leaves an async generator during a step', () => {
     expect(events.reasons).toEqual([undefined]);
   });
 });
+
+it.each(['rows', 'values'] as const)(
+  'a stream whose lock is lost before it starts does not start (%s)',
+  async (name) => {
+    const started: string[] = [];
+    @Injectable()
+    class Reports {
+      @DistributedLock('report', { mode: 'shared' })
+      async block() {
+        locks.clock.block(3_600_000);
+      }
+      @DistributedLock('report', { mode: 'shared' })
+      async *rows(): AsyncGenerator<number> {
+        started.push('rows');
+        yield 1;
+      }
+      @DistributedLock('report', { mode: 'shared' })
+      values(): Observable<number> {
+        return defer(() => of(started.push('values')));
+      }
+    }
+    const module = await Test.createTestingModule({
+      imports: [DistributedLockTestingModule.forRoot()],
+      providers: [Reports],
+    }).compile();
+    const [reports, locks] = [module.get(Reports), module.get(TestLocks)];
+    const writer = await module.get(LockService).acquire('report');
+    const blocking = reports.block();
+    const stream = name === 'rows' ? collect(reports.rows()) : lastValueFrom(reports.values());
+    await until(() => module.get(LockAdmin).waiting().length === 2);
+    await writer.release();
+    await expect(stream).rejects.toBeInstanceOf(LockLostError);
+    await expect(blocking).rejects.toBeInstanceOf(LockLostError);
+    expect(started).toEqual([]);
+    await module.close();
+  },
+);
 
 describe('a stream returned by a method not known to return one', () => {
   const seen: Lock[] = [];

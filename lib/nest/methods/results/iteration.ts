@@ -1,6 +1,6 @@
 import { LockConfigError } from '../../../api/errors.js';
 import type { GrantedLock } from '../../../core/hold/granted-lock.js';
-import { endGuarded, type Outcome } from '../../../core/hold/guarded-task.js';
+import { endGuarded, endUnstarted, type Outcome } from '../../../core/hold/guarded-task.js';
 import { leaveOnAbort } from '../../../core/toolkit/abort-listeners.js';
 import { setImmediate } from '../../../core/toolkit/real-timers.js';
 import { type CallLock, lockCall, type MethodCall } from '../method-call.js';
@@ -54,6 +54,8 @@ async function* eachStep(call: MethodCall, leaving: AbortSignal): Steps {
     await lock.releaseAfterTask(true);
     return undefined;
   }
+  const lost = lock.lostError;
+  if (lost) return endUnstarted(lock, lost, onLost);
   let outcome: Outcome<unknown> | undefined;
   try {
     const given = lock.surround(call.start);

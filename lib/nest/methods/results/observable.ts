@@ -1,6 +1,6 @@
 import { EMPTY, from, isObservable, mergeMap, Observable, of } from 'rxjs';
 import type { GrantedLock } from '../../../core/hold/granted-lock.js';
-import { endGuarded, type OnLoss } from '../../../core/hold/guarded-task.js';
+import { endGuarded, endUnstarted, type OnLoss } from '../../../core/hold/guarded-task.js';
 import { type CallLock, lockCall, type MethodCall } from '../method-call.js';
 
 /**
@@ -80,6 +80,11 @@ function underLock(
         },
       );
     };
+    const lost = lock.lostError;
+    if (lost) {
+      pass(endUnstarted(lock, lost, policy));
+      return undefined;
+    }
     const inner = lock.surround(() =>
       new Observable((values) => {
         // A synchronous source ends with its consumer only if it knows that before it has been subscribed to.

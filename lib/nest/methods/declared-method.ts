@@ -144,6 +144,11 @@ export function declaredMethodsOf(prototype: object): DeclaredMethod[] {
   );
 }
 
+/** Whether two decorators are on one method. */
+export function isSameMethod(one: DeclaredMethod, other: DeclaredMethod): boolean {
+  return one.target === other.target && one.methodName === other.methodName;
+}
+
 /** The prototype chain, starting with `prototype`. */
 export function prototypesOf(prototype: object | null): object[] {
   return prototype ? [prototype, ...prototypesOf(Object.getPrototypeOf(prototype) as object | null)] : [];

@@ -1,7 +1,7 @@
 import type { LockPlan } from '../../core/plan/lock-plan.js';
 import { quote } from '../../key/quote.js';
 import { isScheduled } from '../methods/schedule-metadata.js';
-import type { DeclaredMethod } from '../methods/declared-method.js';
+import { type DeclaredMethod, isSameMethod } from '../methods/declared-method.js';
 import type { Application } from './explore-application.js';
 
 /**
@@ -19,14 +19,16 @@ export function findKeysHeldLonger({ plans, problems, warnings }: Application): 
         `${method.name}: two of its locks have the key ${quote(waited)}, so the lower one waits for the upper one: remove one, or set reentrant: true on the lower one`,
       );
     }
-    const [leader] =
-      leaders.find(
+    const rivals = leaders
+      .filter(
         ([each, plan]) => method.key.templates.includes(each.key.source as string) && plan.lock.core === lock.core,
-      ) ?? [];
+      )
+      .map(([each]) => each);
+    const leader = rivals.find((each) => isSameMethod(each, method)) ?? rivals[0];
     if (!leader) continue;
     const { decorator } = leader;
     const key = quote(leader.key.source as string);
-    if (leader.target === method.target && leader.methodName === method.methodName) {
+    if (isSameMethod(leader, method)) {
       if (!entersTerm(method, leader, lock)) {
         problems.add(
           `${method.name}: ${decorator} holds the key ${key} for its whole term, so the lock on the same key waits for it: remove that lock, or give it another key`,

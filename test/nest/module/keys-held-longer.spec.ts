@@ -112,6 +112,9 @@ describe("a lock on a leader's key", () => {
       @OnlyLeader('means')
       @DistributedLock('means')
       async below() {}
+      @OnlyLeader('prices')
+      @DistributedLock('prices')
+      async joins() {}
     }
     const never =
       '@RunAsLeader on Prices.follow holds the key "prices" for its whole term, so no scheduled run gets the lock: ' +
@@ -124,6 +127,7 @@ describe("a lock on a leader's key", () => {
       `  - Prices.above: ${own('sums')}`,
       `  - Prices.aboveReentrant: ${own('totals')}`,
       `  - Prices.below: ${own('means')}`,
+      `  - Prices.joins: ${own('prices')}`,
     ]);
   });
 
@@ -141,8 +145,9 @@ describe("a lock on a leader's key", () => {
       @Cron('0 3 * * *')
       @DistributedLock('prices', { provider: 'b', minHold: 1 })
       async elsewhere() {}
+      @Cron('0 3 * * *')
       @OnlyLeader('prices')
-      @DistributedLock('prices', { reentrant: true })
+      @DistributedLock('prices', { reentrant: true, minHold: 1 })
       async nested() {}
     }
     expect(await said(scheduled, Prices)).toEqual([

@@ -1,7 +1,7 @@
 import type { InstanceWrapper } from '@nestjs/core/injector/instance-wrapper.js';
 import type { ScheduledJob } from '../../recipes/jobs/scheduled-job.js';
 import { cronMarkOf, isScheduled } from '../methods/schedule-metadata.js';
-import { type DeclaredMethod, locksBehind } from '../methods/declared-method.js';
+import { type DeclaredMethod, isSameMethod, locksBehind } from '../methods/declared-method.js';
 import type { CronMark, CronOrchestrator, CronRegistry } from '../service/scheduler.js';
 import type { Application } from './explore-application.js';
 
@@ -48,6 +48,11 @@ export function findJobs(
           );
         }
         continue;
+      }
+      if (methods.some((each) => each.decorator === '@OnlyLeader' && isSameMethod(each, method))) {
+        problems.add(
+          `${nameOf({ prototype, method })}: it has both @RunOnce and @OnlyLeader, so an instance that does not lead would start a run and then skip it: remove @OnlyLeader, since @RunOnce runs each tick in only one instance`,
+        );
       }
       const id = JSON.stringify([plan.lock.core.name, job.key]);
       const other = owners.get(id);

@@ -14,6 +14,7 @@ import {
   LockService,
   MemoryLockProvider,
   MemoryStore,
+  OnlyLeader,
   RunOnce,
   type SkipReason,
 } from '../../../lib/index.js';
@@ -830,6 +831,27 @@ describe('the boot', () => {
     stop(registry, 'named');
     stop(registry, names[1]!);
     expect(fired()).toEqual(['kept', ...delayed]);
+  });
+
+  it('fails for a job that only the leader runs, above or below', async () => {
+    @Injectable()
+    class Jobs {
+      @Cron(YEARLY, UTC)
+      @OnlyLeader('leader')
+      @RunOnce('above', { catchUp: '6h' })
+      async above() {}
+      @Cron(YEARLY, UTC)
+      @RunOnce('below')
+      @OnlyLeader('leader')
+      async below() {}
+      @Cron(YEARLY, UTC)
+      @OnlyLeader('leader')
+      @RunOnce('held', { minHold: '1m' })
+      async held() {}
+    }
+    const problem =
+      'it has both @RunOnce and @OnlyLeader, so an instance that does not lead would start a run and then skip it: remove @OnlyLeader, since @RunOnce runs each tick in only one instance';
+    await expect(boot([Jobs])).rejects.toThrow(`cannot work:\n  - Jobs.above: ${problem}\n  - Jobs.below: ${problem}`);
   });
 
   it('fails for two methods with one key', async () => {

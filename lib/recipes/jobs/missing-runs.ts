@@ -183,18 +183,19 @@ export class MissingRuns {
     const { events, name } = job.plan.core;
     const now = job.stored.serverTime;
     const tick = schedule.latest(now);
-    if (seen.record?.schedule !== schedule.text) {
-      await this.#recordBaseline(seen, tick ?? now, schedule);
-      return;
-    }
     const isMissed = (last: JobRecord | undefined) =>
       tick !== undefined && last?.schedule === schedule.text && tick > last.tick && tick > lastTimeOf(last, now);
-    if (tick === undefined || !isMissed(seen.record)) return;
-    const age = now - tick;
-    // Until then, a process whose scheduler fired may still start the tick.
-    const timeout = Math.min(halfPeriod(tick, schedule), RECORD_TIMEOUT);
+    const isNew = seen.record?.schedule !== schedule.text;
+    if (!isNew && !isMissed(seen.record)) return;
+    const age = now - (tick ?? -Infinity);
+    // Until then, a process whose scheduler fired may still start the tick, and a baseline would make it skip it.
+    const timeout = tick === undefined ? 0 : Math.min(halfPeriod(tick, schedule), RECORD_TIMEOUT);
     if (age < timeout) {
       this.#lookIn(timeout - age);
+      return;
+    }
+    if (isNew || tick === undefined) {
+      await this.#recordBaseline(seen, tick ?? now, schedule);
       return;
     }
     const event = { key: job.key, provider: name, tick: new Date(tick), schedule: schedule.text };

@@ -203,6 +203,20 @@ describe('catchUp', () => {
     expect(other.runs).toEqual([START + 2 * HOUR]);
   });
 
+  it('records no baseline for a tick that an instance may be starting', async () => {
+    await fleet.clock.advance(HOUR);
+    const fired = await fleet.add({ schedule: hourly });
+    const firing = deferred();
+    // The first instance has read the record, and now reaches the lock slowly.
+    fired.fault = (command) => (command === 'acquire' ? firing.promise : undefined);
+    const run = fired.fire();
+    const one = await boot({ catchUp });
+    firing.resolve();
+    await fleet.clock.advance(MINUTE);
+    await run;
+    expect([fired.runs, fired.skipped, one.runs]).toEqual([[START + HOUR], [], []]);
+  });
+
   it('counts missed ticks from the deployment if no tick has been due yet', async () => {
     const date = START + HOUR;
     const once = { text: 'date', latest: (at: number) => (at >= date ? date : undefined), next: () => undefined };

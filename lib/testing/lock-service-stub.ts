@@ -10,7 +10,7 @@ import { recordText } from '../core/job-record.js';
 import { type GrantedLock, reenterableLocks, surroundingLocks } from '../core/hold/granted-lock.js';
 import { LockAdmin } from '../core/lock-admin.js';
 import { LockManager } from '../core/lock-manager.js';
-import { untilAborted } from '../core/toolkit/abort-listeners.js';
+import { underAny, untilAborted } from '../core/toolkit/abort-listeners.js';
 import { setImmediate } from '../core/toolkit/real-timers.js';
 import type { LockManagerOptions } from '../core/lock-manager-options.js';
 import type {
@@ -99,7 +99,8 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
   readonly acquired: string[] = [];
   /** All lock calls, in order, including nested calls and calls that found the key busy. */
   readonly calls: StubCall[] = [];
-  readonly #busy = new Set<string>();
+  /** The busy keys. Each signal aborts when its key is freed. */
+  readonly #busy = new Map<string, AbortController>();
   readonly #backends: StubBackend[] = [];
   readonly #providers: Readonly<Record<string, LockProvider>>;
 
@@ -121,7 +122,12 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
     const manager = new StubManager(options, this.calls);
     await manager.start();
     const leadership = new StubLeadership(manager, this.#busy);
-    return new LockService(manager, this.options, undefined, undefined, leadership);
+    const service = new LockService(manager, this.options, undefined, undefined, leadership);
+    return Object.assign(service, {
+      onModuleDestroy: () => {
+        leadership.end();
+      },
+    });
   };
 
   #standIns(providers: NonNullable<LockServiceStubOptions['providers']>): Readonly<Record<string, LockProvider>> {
@@ -152,12 +158,16 @@ export class LockServiceStub implements FactoryProvider<Promise<LockService>> {
    * `order:#{order.id}`
    */
   busy(key: string): void {
-    this.#busy.add(asKey(key));
+    const name = asKey(key);
+    if (!this.#busy.has(name)) this.#busy.set(name, new AbortController());
   }
 
   /** Frees the key again. @throws LockKeyError as {@link busy} */
   free(key: string): void {
-    this.#busy.delete(asKey(key));
+    const name = asKey(key);
+    const freed = this.#busy.get(name);
+    this.#busy.delete(name);
+    freed?.abort();
   }
 
   /**
@@ -224,18 +234,26 @@ class StubManager extends LockManager {
 class StubLeadership extends Leadership {
   /** The locks of calls to {@link runIfLeader}. */
   readonly #terms = new WeakSet<Lock>();
+  readonly #ended = new AbortController();
 
   constructor(
     private readonly locks: LockManager,
-    private readonly busy: ReadonlySet<string>,
+    private readonly busy: ReadonlyMap<string, AbortController>,
   ) {
     super(locks);
   }
 
   /** Waits while the key is busy, as a campaign does while another process leads. */
   override async run(...[key, task, plan, options]: Parameters<Leadership['run']>): Promise<void> {
-    if (this.isLeader(key)) await super.run(key, task, plan, options);
-    else await untilAborted(options?.signal ?? new AbortController().signal);
+    const freed = this.busy.get(key);
+    const ends = [this.#ended.signal, options?.signal, freed?.signal].filter((each) => each !== undefined);
+    if (freed) await underAny(ends, untilAborted);
+    await super.run(key, task, plan, options);
+  }
+
+  override end(): void {
+    this.#ended.abort();
+    super.end();
   }
 
   override async leader(key: string, provider: string | undefined): Promise<Leader | null> {
@@ -289,7 +307,7 @@ class StubBackend extends BackendInMemory {
   constructor(
     context: BackendContext,
     capabilities: Abilities,
-    private readonly busy: ReadonlySet<string>,
+    private readonly busy: ReadonlyMap<string, AbortController>,
     private readonly acquired: string[],
   ) {
     super(context, new OpenStore(), capabilities, stubRecords(busy));
@@ -333,7 +351,7 @@ class OpenStore extends MemoryStore {
  * Every run is the first, unless its key is busy, which means that another process has run it. Runs are never too
  * early.
  */
-function stubRecords(busy: ReadonlySet<string>): RecordStore {
+function stubRecords(busy: ReadonlyMap<string, AbortController>): RecordStore {
   const stored = (value: string | null) => Promise.resolve({ value, serverTime: LAST_TIME });
   return {
     read: (name) => stored(busy.has(name) ? RUN_ELSEWHERE : null),

@@ -531,6 +531,31 @@ describe('leadership in tests of an application', () => {
     expect(led).toEqual([]);
   });
 
+  it('the stub leads once the key is free, and ends its terms and its waits when the module closes', async () => {
+    const stub = provideLockServiceStub();
+    const module = await Test.createTestingModule({ providers: [stub] }).compile();
+    await module.init();
+    stub.busy('prices');
+    stub.busy('sums');
+    const ends: unknown[] = [];
+    const terms: LeaderTerm[] = [];
+    const lead = async (key: string) => {
+      const task = async (term: LeaderTerm) => {
+        terms.push(term);
+        await aborted(term.signal);
+      };
+      await module.get(LockService).runAsLeader(key, task);
+      ends.push(key);
+    };
+    const campaigns = [lead('prices'), lead('sums')];
+    stub.free('prices');
+    await until(() => terms.length === 1);
+    expect([terms[0]?.key, ends]).toEqual(['prices', []]);
+    await module.close();
+    await Promise.all(campaigns);
+    expect([terms.length, ends.sort()]).toEqual([1, ['prices', 'sums']]);
+  });
+
   it('a term created by a unit test is enough to run the method', async () => {
     const billing = new Billing(undefined as never);
     const controller = new AbortController();

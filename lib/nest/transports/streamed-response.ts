@@ -33,6 +33,8 @@ export function signalOfResponse(context: ExecutionContext, method: string): Abo
       ),
     );
   };
+  // A guard may have taken so long that a timeout has already answered.
+  onEnd();
   // A response that ends after the client disconnects doesn't emit `finish`.
   raw.once('finish', onEnd);
   raw.once('close', onEnd);

@@ -3,7 +3,9 @@ import {
   Body,
   type CallHandler,
   type CanActivate,
+  Catch,
   Controller,
+  type ExceptionFilter,
   type ExecutionContext,
   Get,
   Header,
@@ -18,11 +20,12 @@ import {
   SetMetadata,
   Sse,
   type MessageEvent,
+  UseFilters,
   UseGuards,
   UseInterceptors,
 } from '@nestjs/common';
 import { Reflector } from '@nestjs/core';
-import type { IncomingMessage } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { defer, map, Observable, of, timeout } from 'rxjs';
 import { currentLock, DistributedLock, LockService, LockAdmin } from '../../../lib/index.js';
 import { serve, type HttpApp, type Platform, until } from '../apps.js';
@@ -292,6 +295,46 @@ describe.each<Platform>(['Express', 'Fastify', 'Fastify over HTTP/2'])(
         runs += 1;
       }
     }
+
+    it('does not run if the response was sent before, for example while a guard ran', async () => {
+      const seen: string[] = [];
+      @Injectable()
+      class Answering implements CanActivate {
+        canActivate(context: ExecutionContext) {
+          const response = context.switchToHttp().getResponse<ServerResponse & { raw?: ServerResponse }>();
+          (response.raw ?? response).end('too late');
+          return true;
+        }
+      }
+      @Catch()
+      class Failed implements ExceptionFilter {
+        catch(error: Error) {
+          seen.push(error.name);
+        }
+      }
+      @Controller()
+      @UseGuards(Answering)
+      @UseFilters(Failed)
+      class Answered {
+        @Get('method')
+        @DistributedLock('order')
+        async method() {
+          seen.push('ran');
+        }
+        @Get('request')
+        @DistributedLock('order', { around: 'request' })
+        async request() {
+          seen.push('ran');
+        }
+      }
+      const { fetch } = await serve({ controllers: [Answered] }, {}, undefined, platform);
+      for (const path of ['/method', '/request']) {
+        const count = seen.length;
+        expect(await fetch(path).then((response) => response.text())).toBe('too late');
+        await until(() => seen.length > count);
+      }
+      expect(seen).toEqual(['AbortError', 'AbortError']);
+    });
 
     const answersEarly = async () =>
       await serve(

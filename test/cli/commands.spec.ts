@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import type { ReadStream, WriteStream } from 'node:tty';
 import type { LockInfo } from '../../lib/api/lock-info.js';
@@ -7,6 +8,7 @@ import { free } from '../../lib/cli/commands/free.js';
 import { inspect } from '../../lib/cli/commands/inspect.js';
 import { jobs } from '../../lib/cli/commands/jobs.js';
 import { list } from '../../lib/cli/commands/list.js';
+import { sql } from '../../lib/cli/commands/sql.js';
 import { UsageError } from '../../lib/cli/exit-code.js';
 import { Terminal } from '../../lib/cli/terminal.js';
 import { LockConfigError } from '../../lib/api/errors.js';
@@ -24,6 +26,8 @@ interface Given {
   readonly namespace?: string;
   readonly json?: boolean;
   readonly yes?: boolean;
+  readonly database?: string;
+  readonly out?: string;
   readonly isTerminal?: boolean;
   /** What the operator types. */
   readonly answer?: string;
@@ -46,8 +50,8 @@ async function shopAndPrompt(parts: Partial<LockBackend> = {}) {
         NodeJS.ProcessEnv,
       ]),
     );
-    const { namespace, subject, json, yes, answer } = given;
-    const args = { namespace, subject, json, yes };
+    const { namespace, subject, json, yes, database, out: file, answer } = given;
+    const args = { namespace, subject, json, yes, database, out: file };
     const open = () => Promise.resolve({ name: 'lock', provider: 'MemoryLockProvider', backend });
     if (answer !== undefined) stdin.write(answer);
     const texts = [stdout, stderr].map((stream) => {
@@ -80,6 +84,14 @@ it('list: prints a sorted table filtered by prefix, an array for --json, and a m
     ['order:2', ['shop-1']],
     ['order:1', ['shop-1']],
   ]);
+});
+
+it('sql: reports a file that it cannot write as a mistake in --out', async () => {
+  const { run } = await shopAndPrompt();
+  const out = join(import.meta.filename, 'migrations/locks.sql');
+  const written = run(sql, { database: 'postgres', out });
+  await expect(written).rejects.toBeInstanceOf(UsageError);
+  await expect(written).rejects.toThrow(`Cannot write ${out}: ENOTDIR`);
 });
 
 it('list: suggests namespaces that hold locks if its own has none', async () => {

@@ -16,8 +16,12 @@ export const sql: Command = {
     if (out === undefined) await terminal.print(statements.join(''));
     else {
       const file = fileOf(out);
-      mkdirSync(dirname(file), { recursive: true });
-      writeFileSync(file, statements.join(''));
+      try {
+        mkdirSync(dirname(file), { recursive: true });
+        writeFileSync(file, statements.join(''));
+      } catch (error) {
+        throw new UsageError(`Cannot write ${file}: ${(error as Error).message}. Pass another path to --out.`);
+      }
       await terminal.print(`Wrote ${file}.\n`);
     }
     return ExitCode.done;

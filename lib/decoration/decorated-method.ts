@@ -102,9 +102,14 @@ function isObservableClass(type: unknown): boolean {
 
 /** Checks a prototype rather than the object itself, which may be a Proxy that throws for unknown members. */
 export function isObservablePrototype(prototype: unknown): boolean {
+  return ['subscribe', 'pipe', 'lift'].every((name) => hasMethod(prototype, name));
+}
+
+/** Doesn't call accessors, which may fail on a prototype. */
+function hasMethod(prototype: unknown, name: string): boolean {
   if (typeof prototype !== 'object' || prototype === null) return false;
-  const { subscribe, pipe, lift } = prototype as Record<string, unknown>;
-  return typeof subscribe === 'function' && typeof pipe === 'function' && typeof lift === 'function';
+  const own = Object.getOwnPropertyDescriptor(prototype, name);
+  return own ? typeof own.value === 'function' : hasMethod(Object.getPrototypeOf(prototype), name);
 }
 
 /**

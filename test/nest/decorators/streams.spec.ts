@@ -518,6 +518,24 @@ it.each(['rows', 'values'] as const)(
   },
 );
 
+it('does not read the accessors of its arguments', async () => {
+  class Part {
+    readonly #pipe = 'steel';
+    get pipe() {
+      return this.#pipe;
+    }
+  }
+  @Injectable()
+  class Parts {
+    @DistributedLock('part')
+    async use(part: Part) {
+      return part.pipe;
+    }
+  }
+  const { it: parts } = await run(Parts);
+  await expect(parts.use(new Part())).resolves.toBe('steel');
+});
+
 describe('a stream returned by a method not known to return one', () => {
   const seen: Lock[] = [];
   @Injectable()

@@ -17,14 +17,11 @@ type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
  * Runs `task` under a lock, then releases the lock. Doesn't start the task if the lock is already lost. Passes on the
  * task's value or error, unless the lock was lost in the meantime and `onLost` is not `ignore`. An unanswered
  * release never overrides the task's outcome.
- *
- * @param check throws if the task must not return this value; the task then counts as failed
  */
 export async function runGuarded<T>(
   acquired: GrantedLock | Promise<GrantedLock>,
   task: Task<T>,
   onLost: OnLoss<T>,
-  check?: (value: T) => void,
 ): Promise<T> {
   const lock = acquired instanceof Promise ? await acquired : acquired;
   // The lock may have been lost between the grant and this tick.
@@ -32,9 +29,7 @@ export async function runGuarded<T>(
   if (lost) return endUnstarted(lock, lost, onLost);
   let outcome: Outcome<T>;
   try {
-    const value = await lock.surround(() => task(lock));
-    check?.(value);
-    outcome = { status: 'fulfilled', value };
+    outcome = { status: 'fulfilled', value: await lock.surround(() => task(lock)) };
   } catch (reason) {
     outcome = { status: 'rejected', reason };
   }

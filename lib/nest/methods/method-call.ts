@@ -34,7 +34,7 @@ export type CallLock =
       readonly lock: GrantedLock;
       readonly onLost: OnLoss<unknown>;
       /** Set if the call is a job run, whose end must be recorded. */
-      readonly run: Run | undefined;
+      readonly recorded?: Run['recorded'];
     }
   | { readonly lock: undefined; readonly instead: unknown; readonly isSkipped: boolean };
 
@@ -62,24 +62,19 @@ export async function lockCall(
         ? await underAny(signals, (any) => manager.acquirePlanned(plan.lock, keys, { signal: any }))
         : await manager.acquirePlanned(plan.lock, keys, { signal: signals[0] });
     const onLost = typeof plan.onLost === 'string' ? plan.onLost : answerLoss(plan, call, plan.onLost, keys);
-    return { lock, onLost, run: undefined };
+    return { lock, onLost };
   } catch (error) {
     if (isBusy(error)) return answerBusy(plan, call, error, keys);
     throw error;
   }
 }
 
-/**
- * Runs a task under its call's lock, then releases the lock.
- *
- * @param check throws for a result that the method must not return
- */
+/** Runs a task under its call's lock, then releases the lock. */
 export function perform(
-  { lock, onLost, run }: Extract<CallLock, { lock: GrantedLock }>,
+  { lock, onLost, recorded }: Extract<CallLock, { lock: GrantedLock }>,
   task: () => unknown,
-  check: (result: unknown) => void,
 ): Promise<unknown> {
-  return runGuarded(lock, run ? run.recorded(task, check) : task, onLost, check);
+  return runGuarded(lock, recorded ? recorded(task) : task, onLost);
 }
 
 async function beginTick(job: ScheduledJob, { method }: CallSource, isStream: boolean): Promise<CallLock> {
@@ -90,7 +85,7 @@ async function beginTick(job: ScheduledJob, { method }: CallSource, isStream: bo
   }
   const run = await job.begin();
   if (!run) return { lock: undefined, instead: undefined, isSkipped: true };
-  return { lock: run.lock, onLost: job.plan.settings.onLost, run };
+  return { ...run, onLost: job.plan.settings.onLost };
 }
 
 /** The caller's signal, if the call has one. @throws LockConfigError for any other value */

@@ -59,11 +59,8 @@ type Task<T> = (lock: GrantedLock) => T | PromiseLike<T>;
 /** A run that holds its job's lock. */
 export interface Run {
   readonly lock: GrantedLock;
-  /**
-   * Wraps the task so that its end is recorded while the lock is still held. `check` throws for a result that is a
-   * failure.
-   */
-  recorded<T>(task: Task<T>, check?: (result: T) => void): Task<T>;
+  /** Wraps the task so that its end is recorded while the lock is still held. */
+  recorded<T>(task: Task<T>): Task<T>;
 }
 
 /** Why a tick was not started here, and the record that says so. */
@@ -179,7 +176,7 @@ export class Job {
     }
     if (found.record !== record) return found;
     if (before?.state === 'running') this.reportAbandoned(before, attempt > 1);
-    return { lock, recorded: (task, check) => this.#recorded(task, check, found, record) };
+    return { lock, recorded: (task) => this.#recorded(task, found, record) };
   }
 
   /** Reports a run that is recorded as running although this process holds its lock. */
@@ -193,13 +190,12 @@ export class Job {
     );
   }
 
-  #recorded<T>(task: Task<T>, check: ((result: T) => void) | undefined, seen: Seen, record: JobRecord): Task<T> {
+  #recorded<T>(task: Task<T>, seen: Seen, record: JobRecord): Task<T> {
     return async (lock) => {
       let state: JobRecord['state'] = 'failed';
       try {
         const run: CurrentRun = { key: this.key, tick: new Date(record.tick), attempt: record.attempt };
         const value = await runs.run({ run, job: this, lock }, () => task(lock));
-        check?.(value);
         state = 'ended';
         return value;
       } finally {
@@ -215,7 +211,7 @@ export class Job {
   async #recordEnd(seen: Seen, ended: JobRecord): Promise<void> {
     const { core } = this.plan;
     try {
-      await this.stored.conclude(seen, ended, END_TIMEOUT);
+      await this.stored.restore(seen, END_TIMEOUT, ended);
     } catch {
       core.logger.warn(
         `Job "${this.key}" ended, but this was not recorded, because lock provider "${core.name}" did not accept it within ${END_TIMEOUT} ms. Unless this instance can record it later, another will treat the run as abandoned: check the provider's server.`,

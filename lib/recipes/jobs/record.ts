@@ -72,26 +72,19 @@ export class JobRecordClient {
   }
 
   /**
-   * Writes the end of a run, unless a later record is stored. If the backend does not respond, a later {@link restore}
-   * writes it.
-   *
-   * @throws as {@link read}
-   */
-  async conclude(seen: Seen, ended: JobRecord, timeout: number): Promise<void> {
-    this.#learn(ended);
-    await this.restore(seen, timeout);
-  }
-
-  /**
    * Writes the latest record known to this process if the stored one is earlier or missing. Resolves to the state
    * stored afterward.
    *
+   * @param ended the end of a run here. If the backend does not respond, a later call writes it
    * @throws as {@link read}
    */
-  async restore(stored: Seen, timeout: number): Promise<Seen> {
-    const { known } = this;
-    if (!known || (stored.record && compareRecords(stored.record, known) >= 0)) return stored;
-    return await this.restore(await this.replace(stored, known, timeout), timeout);
+  async restore(stored: Seen, timeout: number, ended?: JobRecord): Promise<Seen> {
+    if (ended) this.#learn(ended);
+    for (let seen = stored; ; ) {
+      const { known } = this;
+      if (!known || (seen.record && compareRecords(seen.record, known) >= 0)) return seen;
+      seen = await this.replace(seen, known, timeout);
+    }
   }
 
   #learn(record: JobRecord): void {

@@ -54,23 +54,24 @@ async function awaited(call: MethodCall, state: Started): Promise<unknown> {
   state.isRunning = true;
   const locked = await lockCall(call);
   if (!locked.lock) return locked.instead;
-  const { lock, run } = locked;
+  const { lock, recorded } = locked;
   const { name } = call.method;
-  let given: unknown;
-  const task = () => (given = call.start());
-  const check = (result: unknown): void => {
-    if (!isStream(result)) return;
+  const task = async (): Promise<unknown> => {
+    const given = call.start();
+    const result = await given;
+    if (!isStream(result)) return result;
     // If the result is a promise for a generator, the function has already done work under the lock. A locked method
     // below this one returns a result that is both a promise and a generator. A tick's run has already started.
-    if (run || !isIteration(given) || !isIteration(result)) refuseStream(name, result);
+    if (recorded || !isIteration(given) || !isIteration(result)) refuseStream(name, result);
     else if (lock.holds.some(({ grant }) => grant.request.minHold > 0)) {
       throw new LockConfigError(
         `${name} returns an async generator that was awaited before being iterated. Awaiting it locked and released its key, which "minHold" retains: iterate the result without await, or compile for ES2018 or later.`,
       );
-    } else throw new NotStarted(result);
+    }
+    throw new NotStarted(result);
   };
   try {
-    return await perform(locked, task, check);
+    return await perform(locked, task);
   } catch (error) {
     if (error instanceof NotStarted) return iterated({ ...call, start: () => error.steps });
     throw error;

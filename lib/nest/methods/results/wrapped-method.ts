@@ -23,13 +23,15 @@ export function wrappedMethod(method: DeclaredMethod, original: Method): Method 
       return locked(callOf(this, args));
     };
   }
-  const refuse = (result: unknown): void => {
-    refuseStream(name, result);
-  };
   // Stays an async function, by which other decorators recognize an async method.
   return async function (this: unknown, ...args) {
     const call = callOf(this, args);
     const locked = await lockCall(call);
-    return locked.lock ? perform(locked, call.start, refuse) : locked.instead;
+    if (!locked.lock) return locked.instead;
+    return perform(locked, async () => {
+      const result = await call.start();
+      refuseStream(name, result);
+      return result;
+    });
   };
 }

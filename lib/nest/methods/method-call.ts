@@ -21,12 +21,7 @@ export interface MethodCall {
   readonly args: readonly unknown[];
   /** The request that the method handles, found during the call: a stream starts later, in another context. */
   readonly request: RequestContext | undefined;
-  /** Runs the original method. */
-  readonly start: () => unknown;
 }
-
-/** A call of which only the lock is needed. */
-type CallSource = Omit<MethodCall, 'start'>;
 
 /** A call's lock, or the result of a call whose lock stayed busy. */
 export type CallLock =
@@ -45,7 +40,7 @@ export type CallLock =
  * @throws what `onBusy` throws for a busy lock, and every other lock error
  */
 export async function lockCall(
-  call: CallSource,
+  call: MethodCall,
   signal?: AbortSignal,
   service: LockService = serviceOf(call.method.name, call.self),
 ): Promise<CallLock> {
@@ -77,7 +72,7 @@ export function perform(
   return runGuarded(lock, recorded ? recorded(task) : task, onLost);
 }
 
-async function beginTick(job: ScheduledJob, { method }: CallSource, isStream: boolean): Promise<CallLock> {
+async function beginTick(job: ScheduledJob, { method }: MethodCall, isStream: boolean): Promise<CallLock> {
   if (isStream) {
     throw new LockConfigError(
       `${method.name} returns a stream, but a method that runs once per tick must return a promise: make it async.`,
@@ -89,7 +84,7 @@ async function beginTick(job: ScheduledJob, { method }: CallSource, isStream: bo
 }
 
 /** The caller's signal, if the call has one. @throws LockConfigError for any other value */
-function signalOf(plan: MethodPlan, { method, self, args }: CallSource): AbortSignal | undefined {
+function signalOf(plan: MethodPlan, { method, self, args }: MethodCall): AbortSignal | undefined {
   const signal: unknown = plan.signal?.apply(self as never, args as never[]);
   if (signal === undefined || signal instanceof AbortSignal) return signal;
   throw new LockConfigError(
@@ -100,7 +95,7 @@ function signalOf(plan: MethodPlan, { method, self, args }: CallSource): AbortSi
 /** The result of a call whose lock stayed busy. @throws the busy error, or what the handler throws */
 async function answerBusy(
   plan: MethodPlan,
-  call: CallSource,
+  call: MethodCall,
   error: LockBusyError | LockDeadlockError,
   keys: LockKey,
 ): Promise<CallLock> {
@@ -113,10 +108,10 @@ async function answerBusy(
   return { lock: undefined, instead, isSkipped: false };
 }
 
-function answerLoss(plan: MethodPlan, call: CallSource, handle: LossHandler, keys: LockKey): OnLoss<unknown> {
+function answerLoss(plan: MethodPlan, call: MethodCall, handle: LossHandler, keys: LockKey): OnLoss<unknown> {
   return (error) => handle.call(call.self as never, { ...described(plan, call, keys), error });
 }
 
-function described({ lock }: MethodPlan, { method, args }: CallSource, keys: LockKey): Omit<BusyContext, 'error'> {
+function described({ lock }: MethodPlan, { method, args }: MethodCall, keys: LockKey): Omit<BusyContext, 'error'> {
   return { keys: normalizeKeys(keys), provider: lock.core.name, method: method.name, args };
 }

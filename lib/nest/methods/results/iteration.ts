@@ -14,12 +14,12 @@ type Steps = AsyncGenerator<unknown, unknown, unknown>;
  * After a `return()` during a step, JavaScript lets a generator continue to its next `yield`. Such a `return()`
  * therefore ends the wait for the lock, or aborts the lock's signal, so that the body can end.
  *
- * @param call its `start` is called under the lock and returns the iterable
+ * @param start is called under the lock and returns the iterable
  */
-export function iterated(call: MethodCall): Steps {
+export function iterated(call: MethodCall, start: () => unknown): Steps {
   const leaving = new AbortController();
   const { name } = call.method;
-  const steps = eachStep(call, leaving.signal);
+  const steps = eachStep(call, start, leaving.signal);
   const next = steps.next.bind(steps);
   const fail = steps.throw.bind(steps);
   const leave = steps.return.bind(steps);
@@ -40,7 +40,7 @@ export function iterated(call: MethodCall): Steps {
   });
 }
 
-async function* eachStep(call: MethodCall, leaving: AbortSignal): Steps {
+async function* eachStep(call: MethodCall, start: () => unknown, leaving: AbortSignal): Steps {
   let locked: CallLock;
   try {
     locked = await lockCall(call, leaving);
@@ -58,7 +58,7 @@ async function* eachStep(call: MethodCall, leaving: AbortSignal): Steps {
   if (lost) return endUnstarted(lock, lost, onLost);
   let outcome: Outcome<unknown> | undefined;
   try {
-    const given = lock.surround(call.start);
+    const given = lock.surround(start);
     if (!isIterable(given)) {
       await given;
       throw new LockConfigError(

@@ -12,10 +12,10 @@ type StillSending = (lastValue: unknown) => Promise<void> | undefined;
 type Source = (lock: GrantedLock) => Observable<unknown>;
 
 /** The locked form of a method's Observable. */
-export function lockedObservable(call: MethodCall): Observable<unknown> {
+export function lockedObservable(call: MethodCall, start: () => unknown): Observable<unknown> {
   return observed(
     (signal) => lockCall(call, signal),
-    () => flattened(call.start()),
+    () => flattened(start()),
   );
 }
 

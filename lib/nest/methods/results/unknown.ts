@@ -12,12 +12,12 @@ type Steps = ReturnType<typeof iterated>;
  *
  * No caller awaits the promise of a result that is iterated over, so only the steps report the run's errors.
  */
-export function lockedUnknown(call: MethodCall): unknown {
+export function lockedUnknown(call: MethodCall, start: () => unknown): unknown {
   const state: Started = { isRunning: false, steps: undefined };
-  const result = awaited(call, state);
+  const result = awaited(call, start, state);
   const begin = (): void => {
     if (state.isRunning) result.catch(() => undefined);
-    else state.steps ??= iterated(call);
+    else state.steps ??= iterated(call, start);
   };
   const forward = async (step: 'next' | 'return' | 'throw', value: unknown) => {
     begin();
@@ -47,7 +47,7 @@ interface Started {
  * The result of the function, run under the lock. An async generator that it returns has not started, so its steps
  * acquire the lock again.
  */
-async function awaited(call: MethodCall, state: Started): Promise<unknown> {
+async function awaited(call: MethodCall, start: () => unknown, state: Started): Promise<unknown> {
   // The caller may iterate until the end of this tick.
   await Promise.resolve();
   if (state.steps) return state.steps;
@@ -57,7 +57,7 @@ async function awaited(call: MethodCall, state: Started): Promise<unknown> {
   const { lock, recorded } = locked;
   const { name } = call.method;
   const task = async (): Promise<unknown> => {
-    const given = call.start();
+    const given = start();
     const result = await given;
     if (!isStream(result)) return result;
     // If the result is a promise for a generator, the function has already done work under the lock. A locked method
@@ -73,7 +73,7 @@ async function awaited(call: MethodCall, state: Started): Promise<unknown> {
   try {
     return await perform(locked, task);
   } catch (error) {
-    if (error instanceof NotStarted) return iterated({ ...call, start: () => error.steps });
+    if (error instanceof NotStarted) return iterated(call, () => error.steps);
     throw error;
   }
 }

@@ -4,7 +4,7 @@ import type { MethodCall } from '../method-call.js';
 import { type RequestLock, requestLockOf, runHandler } from '../request-context.js';
 
 /** A handler whose lock `LockRequestInterceptor` acquires. The handler refuses to run without it. */
-export function underRequestLock({ method, start }: MethodCall): unknown {
+export function underRequestLock({ method }: MethodCall, start: () => unknown): unknown {
   const held = requestLockOf(method);
   if (!held) {
     // Continuing would mean running without the lock.

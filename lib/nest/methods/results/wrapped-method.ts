@@ -15,21 +15,20 @@ export function wrappedMethod(method: DeclaredMethod, original: Method): Method 
   const { name, kind, isAroundRequest } = method;
   const callOf = (self: unknown, args: unknown[]): MethodCall => {
     keepRequestStreams(args);
-    return { method, self, args, request: requestHandledBy(method), start: () => original.apply(self, args) };
+    return { method, self, args, request: requestHandledBy(method) };
   };
   const locked = isAroundRequest ? underRequestLock : kind === 'promise' ? undefined : LOCKED[kind];
   if (locked) {
     return function (this: unknown, ...args) {
-      return locked(callOf(this, args));
+      return locked(callOf(this, args), () => original.apply(this, args));
     };
   }
   // Stays an async function, by which other decorators recognize an async method.
   return async function (this: unknown, ...args) {
-    const call = callOf(this, args);
-    const locked = await lockCall(call);
-    if (!locked.lock) return locked.instead;
-    return perform(locked, async () => {
-      const result = await call.start();
+    const held = await lockCall(callOf(this, args));
+    if (!held.lock) return held.instead;
+    return perform(held, async () => {
+      const result = await original.apply(this, args);
       refuseStream(name, result);
       return result;
     });

@@ -76,6 +76,7 @@ export class ScheduledJob extends Job implements LocalJob {
       offer.run = undefined;
       return run;
     }
+    this.#publishTrace();
     if (this.isRunningAround()) {
       throw new LockConfigError(
         `Job "${this.key}" was called from its own run, so its tick has already started: call a method without @RunOnce. If an override calls super, move the body of the original method into such a method.`,
@@ -84,7 +85,6 @@ export class ScheduledJob extends Job implements LocalJob {
     }
     const schedule = this.schedule();
     const tick = this.#latestTick(schedule);
-    this.#publishTrace();
     let started: Awaited<ReturnType<Job['startTick']>>;
     try {
       started = await this.startTick(tick, schedule);

@@ -96,8 +96,8 @@ export const SIMULATED = [
   {
     id: 'receivers-not-counted',
     file: `${LUA}/handoff.lua`,
-    from: "return call('PUBLISH', counter .. who, notice) > 0",
-    to: "return call('PUBLISH', counter .. who, notice) >= 0",
+    from: 'return receivers > 0',
+    to: 'return receivers >= 0',
     breaks: 'a lock is handed to a process that is not subscribed',
     seed: 8,
   },

@@ -11,6 +11,7 @@ import {
   request,
   type StartedBackend,
   startBackend,
+  startWithFakeClock,
   until,
   untilAnswered,
   untilWaiting,
@@ -309,6 +310,37 @@ describe.each([IOREDIS, NODE_REDIS])(
       expect(await other.backend.release(grant, RELEASE)).toBe('released');
       await until(() => stale !== undefined, 'the slow process is served');
       expect(granted(stale as TestGrant).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
+    }, 120_000);
+
+    it('a grant that no process receives at the new master is not delivered by the old one, which now replicates from it', async () => {
+      const holder = await start(2_000);
+      // Its clock stands still, so it does not notice that it is connected to a replica.
+      const idle = await startWithFakeClock(library.server(`redis://127.0.0.1:${address.port}`));
+      backends.push(idle);
+      const held = granted(await holder.backend.acquire(request('k')));
+      let stale: TestGrant | 'busy' | undefined;
+      idle.backend.acquire(request('k')).then(
+        (answer) => (stale = answer),
+        () => undefined,
+      );
+      await untilWaiting(idle);
+      for (const process of await oldAdmin.zrange(SEEN, '0', '-1')) await oldAdmin.zincrby(SEEN, 60_000, process);
+      await replicated();
+      const watcher = oldAdmin.duplicate();
+      const delivered: string[] = [];
+      watcher.on('pmessage', (_pattern, channel) => delivered.push(channel));
+      await watcher.psubscribe('*');
+      await promote();
+      await oldAdmin.call('REPLICAOF', ['127.0.0.1', String(next.port)]);
+      const isLinked = async () => (await oldAdmin.info('replication')).includes('master_link_status:up');
+      await until(isLinked, 'the old master replicates from the new one', 30_000);
+      expect(await untilAnswered(() => holder.backend.release(held, RELEASE))).toBe('released');
+      granted(await holder.backend.acquire(request('k')));
+      await nextAdmin.publish('end', '');
+      await until(() => delivered.includes('end'), 'the old master has delivered everything');
+      watcher.disconnect();
+      expect(delivered).toEqual(['end']);
+      expect(stale).toBeUndefined();
     }, 120_000);
   },
 );

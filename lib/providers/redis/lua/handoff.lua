@@ -8,12 +8,19 @@ local PAGE = 16
 local notices = {}
 
 -- Notifies a process: the calling one in this call's reply, others by a message. Returns whether the notice is received.
+-- The message is not replicated: without a receiver on this server, the grant is undone, but a process that is still subscribed on a replica,
+-- such as the former master, would trust the replicated message.
 local function notify(who, notice)
   if who == process then
     notices[#notices + 1] = notice
     return true
   end
-  return call('PUBLISH', counter .. who, notice) > 0
+  -- In a pcall, because a compatible server may lack the function.
+  pcall(redis.set_repl, redis.REPL_NONE)
+  local ok, receivers = pcall(call, 'PUBLISH', counter .. who, notice)
+  pcall(redis.set_repl, redis.REPL_ALL)
+  if not ok then error(receivers, 0) end
+  return receivers > 0
 end
 
 -- Hands the lock to a member of the queue, with a provisional lease that its process must confirm. A writer gets tokens for a cohort, unless

@@ -21,7 +21,7 @@ export const LOCK_SCRIPT = scriptOf(TEXT, (counter, locks) => [
  * subscriptions for the server's buckets.
  */
 export const CLUSTER_LOCK_SCRIPT = scriptOf(
-  TEXT.replaceAll("call('PUBLISH',", "call(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH',"),
+  TEXT.replaceAll("'PUBLISH'", "redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH'"),
 );
 
 /** The script for job records. */

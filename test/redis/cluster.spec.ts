@@ -18,8 +18,10 @@ import {
   type StartedBackend,
   startBackend,
   startWithFakeClock,
+  type TestGrant,
   until,
   untilAnswered,
+  untilWaiting,
 } from './seam.js';
 
 const layout = new KeyLayout('lock');
@@ -300,3 +302,41 @@ describe('channels of an idle process', () => {
     120_000,
   );
 });
+
+it('confirms a grant that a Cluster without sharded channels has broadcast, because another node may have undone it', async () => {
+  // A stand-in for Redis 6.2: without SSUBSCRIBE, the process subscribes to plain channels.
+  const cluster = await startRedisCluster({ nodeTimeout: 5_000, args: ['--rename-command', 'SSUBSCRIBE', ''] });
+  // The clock stands still, so the waiter doesn't poll on its own.
+  const { backend, events } = await startWithFakeClock(IOREDIS.cluster(cluster.addresses));
+  const index = Math.floor((slotOf('k') * 3) / 16_384);
+  const owner = cluster.masters[index] as ClusterNode;
+  const other = cluster.masters[(index + 1) % 3] as ClusterNode;
+  const held = granted(await backend.acquire(request('k')));
+  const ask = request('k');
+  let answer: TestGrant | 'busy' | undefined;
+  const waiter = backend.acquire(ask);
+  waiter.then(
+    (each) => (answer = each),
+    () => undefined,
+  );
+  await untilWaiting({ backend, events });
+  const [member = ''] = await owner.admin.zrange(`${layout.lockOf('k')}}q`, '0', '-1');
+  const channel = layout.counterOf(bucketOf('k')) + member.slice(1, 13);
+  await until(
+    async () => ((await owner.admin.pubsub('CHANNELS')) as string[]).includes(channel),
+    'the process is subscribed',
+  );
+  const calls = async () =>
+    Number(/cmdstat_evalsha:calls=(\d+)/.exec(await owner.admin.info('commandstats'))?.[1] ?? 0);
+  const before = await calls();
+  const [seconds, micros] = await owner.admin.time();
+  const now = `${seconds}${String(micros).padStart(6, '0')}`;
+  await other.admin.publish(channel, `${now}${now}013000:${ask.id} ${layout.lockOf('k')}`);
+  // The confirmation, and the poll after it has failed.
+  await until(async () => answer !== undefined || (await calls()) >= before + 2, 'the message was handled');
+  expect(answer).toBeUndefined();
+  await backend.release(held, RELEASE);
+  expect(granted(await waiter).fencingToken).toBeGreaterThan(held.fencingToken ?? 0n);
+  await backend.close();
+  await cluster.stop();
+}, 120_000);

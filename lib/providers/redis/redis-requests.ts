@@ -6,7 +6,7 @@ import { HEAVY } from './client/batcher.js';
 import type { KeyLayout } from './key-layout.js';
 import { POLL_INTERVAL, RedisRequest } from './redis-request.js';
 import type { NoticeOrigin, RedisServers } from './redis-servers.js';
-import { readFreeIn, readNotice } from './wire.js';
+import { type Notice, readFreeIn, readNotice } from './wire.js';
 
 /**
  * All of this process's requests by id, from the first acquire to the release, because a message may refer to any of
@@ -58,10 +58,13 @@ export class RedisRequests {
     }
     // The message may arrive after an acquire has already found the grant.
     if (!known.isOpen || known.lock !== notice.lock) return;
-    const { clock } = this.context;
-    const grantedAt =
-      'sentAt' in origin ? origin.sentAt : known.shard.server?.serverClock.earliest(notice.serverTime, clock.now());
-    known.onHandoff(notice, grantedAt);
+    known.onHandoff(notice, this.#grantedAt(notice, known, origin));
+  }
+
+  /** When the lock was granted (monotonic clock); `undefined` if unknown, so that the grant is confirmed first. */
+  #grantedAt({ serverTime }: Notice, { shard }: RedisRequest, origin: NoticeOrigin): number | undefined {
+    if ('sentAt' in origin) return origin.sentAt;
+    return origin.isBroadcast ? undefined : shard.server?.serverClock.earliest(serverTime, this.context.clock.now());
   }
 
   /**

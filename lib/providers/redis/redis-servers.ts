@@ -9,8 +9,11 @@ import type { Subscription, SubscriptionListener } from './subscription.js';
 // How many keys to read per SCAN. Each SCAN takes 0.5 to 0.9 ms on a busy machine.
 const PAGE = '500';
 
-/** The source of a notice: the reply to a call sent at `sentAt`, or a channel, which anyone can publish to. */
-export type NoticeOrigin = { readonly sentAt: number } | { readonly channel: string };
+/**
+ * The source of a notice: the reply to a call sent at `sentAt`, or a channel, which anyone can publish to. A broadcast
+ * may come from a server that does not have the shard, and has undone the grant because it had no receiver itself.
+ */
+export type NoticeOrigin = { readonly sentAt: number } | { readonly channel: string; readonly isBroadcast: boolean };
 
 /** Reacts to events of the servers. */
 export interface ServersListener extends ConnectionListener, Pick<SubscriptionListener, 'onListening'> {
@@ -116,7 +119,8 @@ export abstract class RedisServers implements ConnectionListener, SubscriptionLi
   onMessage(message: string, channel: string, from: Subscription): void {
     const shard = this.shards.find((each) => each.channel === channel);
     // Ignores messages from a server that no longer has the shard.
-    if (shard?.server?.subscription === from) this.listener.onNotice(message, { channel });
+    if (shard?.server?.subscription !== from) return;
+    this.listener.onNotice(message, { channel, isBroadcast: this.isCluster && !from.isSharded });
   }
 
   /** In a Cluster, handles a rejected call to a shard. See `Redirect`. */

@@ -28,7 +28,6 @@ export class Subscription extends OpenConnection {
   readonly #refused = new Set<string>();
   #hasWarned = false;
   #channels: readonly string[] = [];
-  /** Whether to use sharded channels (in a Cluster with Redis 7 or later). */
   #isSharded: boolean;
 
   constructor(
@@ -47,6 +46,11 @@ export class Subscription extends OpenConnection {
         if (this.isReady) listener.onMessage(message, channel, this);
       });
     }
+  }
+
+  /** Whether it uses sharded channels (in a Cluster with Redis 7 or later). */
+  get isSharded(): boolean {
+    return this.#isSharded;
   }
 
   async connect(): Promise<void> {
@@ -110,13 +114,14 @@ export class Subscription extends OpenConnection {
 
   /** Returns whether the channel is now subscribed. */
   async #subscribeTo(channel: string): Promise<boolean> {
+    const isSharded = this.#isSharded;
     try {
       // One channel at a time, because all channels in one SSUBSCRIBE must be in the same hash slot.
-      await (this.#isSharded ? this.connection.ssubscribe(channel) : this.connection.subscribe(channel));
+      await (isSharded ? this.connection.ssubscribe(channel) : this.connection.subscribe(channel));
       return true;
     } catch (error) {
       if (!isReplyError(error)) return false;
-      if (this.#isSharded && error.message.includes('unknown command')) {
+      if (isSharded && error.message.includes('unknown command')) {
         // Redis versions before 7 don't support SSUBSCRIBE. The script has the same fallback.
         this.#isSharded = false;
         return this.#subscribeTo(channel);
@@ -126,10 +131,10 @@ export class Subscription extends OpenConnection {
         this.#hasWarned = true;
         this.settings.logger.warn(
           `Redis denies this process access to its channel (${error.message}), so it only gets locks no other process is waiting for. ` +
-            `Grant ${this.#isSharded ? 'SSUBSCRIBE' : 'SUBSCRIBE'} on "${channel}".`,
+            `Grant ${isSharded ? 'SSUBSCRIBE' : 'SUBSCRIBE'} on "${channel}".`,
         );
       }
-      if (this.#isSharded && !isDenied) this.#forget([channel]);
+      if (isSharded && !isDenied) this.#forget([channel]);
       else this.#subscribeLater(channel);
       return false;
     }

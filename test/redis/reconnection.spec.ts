@@ -1,15 +1,21 @@
+import { expect, jest } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { readFile } from 'node:fs';
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { nextTick } from 'node:process';
 import { fileURLToPath } from 'node:url';
+import type { Clock } from '../../lib/api/clock.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
+import type { RedisConnection } from '../../lib/providers/redis/client/redis-connection.js';
+import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
+import { RedisServer, type ServerSettings } from '../../lib/providers/redis/redis-server.js';
 import type { RedisBackend } from '../../lib/providers/redis/redis-backend.js';
 import { FakeClock } from '../../lib/testing/index.js';
 import { InterleavedNetwork } from './interleaved-network.js';
 import { IOREDIS, NODE_REDIS, NODE_REDIS_5 } from './client-libraries.js';
+import { contextFor } from './seam.js';
 import {
   backendOf,
   granted,
@@ -417,5 +423,69 @@ describe('messages and connections, step by step', () => {
     await settle();
     wire.cut();
     await expectUnanswered(ask, answer);
+  });
+});
+
+/** A connection to a master that has all slots. It changes its state only when the test emits an event. */
+class ScriptedConnection extends EventEmitter implements RedisConnection {
+  readonly disconnect = jest.fn();
+
+  connect(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  call(command: string): Promise<unknown> {
+    return Promise.resolve(command === 'cluster' ? [[0, 16_383, ['127.0.0.1', 1]]] : 'id=1 addr=127.0.0.1:2 db=0');
+  }
+
+  subscribe(): Promise<unknown> {
+    return Promise.resolve();
+  }
+
+  ssubscribe(): Promise<unknown> {
+    return Promise.resolve();
+  }
+}
+
+describe('connections that change their state one by one', () => {
+  const settle = () => new Promise<void>((resolve) => setImmediate(() => setImmediate(resolve)));
+  const listener = {
+    onUp: jest.fn(),
+    onDown: jest.fn(),
+    onListening: jest.fn(),
+    onMessage: jest.fn(),
+    onNotice: jest.fn(),
+  };
+  const settingsWith = (clock: Clock, topology: ServerSettings['topology']): ServerSettings => {
+    const { random, logger } = contextFor([]);
+    return {
+      ...{ clock, random, logger, topology, commandTimeout: 1_000 },
+      ...{ layout: new KeyLayout('lock'), process: '0123456789ab', waitReplicas: 1 },
+    };
+  };
+
+  it('drops attempts to connect that may still lead to the old server when the command connection reaches the new one', async () => {
+    const made: ScriptedConnection[] = [];
+    const connect = () => {
+      const connection = new ScriptedConnection();
+      made.push(connection);
+      return connection;
+    };
+    const server = new RedisServer(settingsWith(new FakeClock(), 'server'), connect, listener);
+    server.connect().catch(() => undefined);
+    const [commands, ...others] = made as [ScriptedConnection, ...ScriptedConnection[]];
+    expect(others).toHaveLength(2);
+    for (const connection of made) connection.emit('ready');
+    await settle();
+    for (const connection of made) connection.emit('close');
+    for (const connection of others) {
+      connection.emit('connect');
+      expect(connection.disconnect).not.toHaveBeenCalled();
+    }
+    commands.emit('ready');
+    await settle();
+    expect(commands.disconnect).not.toHaveBeenCalled();
+    for (const { disconnect } of others) expect(disconnect.mock.calls).toEqual([[true]]);
+    await server.close();
   });
 });

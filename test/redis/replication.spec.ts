@@ -16,11 +16,13 @@ import {
   untilAnswered,
   untilWaiting,
   ask,
+  backendOf,
   waitersAre,
 } from './seam.js';
 import { isDemotion } from '../../lib/providers/redis/client/refusals.js';
 import { IOREDIS, NODE_REDIS } from './client-libraries.js';
-import type { TestGrant } from '../direct-backend.js';
+import type { TestEvent, TestGrant } from '../direct-backend.js';
+import type { RedisLockProviderOptions } from '../../lib/providers/redis/index.js';
 
 // One replica whose replication can be cut, and an address that leads to whichever server is the master.
 describe('replicas that fall behind', () => {
@@ -248,6 +250,12 @@ describe.each([IOREDIS, NODE_REDIS])(
       backends.push(started);
       return started;
     };
+    const backendFor = (options: RedisLockProviderOptions): StartedBackend => {
+      const events: TestEvent[] = [];
+      const backend = backendOf(options, {}, events);
+      backends.push({ backend, events });
+      return { backend, events };
+    };
     const promote = async () => {
       await nextAdmin.call('REPLICAOF', ['NO', 'ONE']);
       address.leadTo(next.port);
@@ -311,6 +319,16 @@ describe.each([IOREDIS, NODE_REDIS])(
       await until(() => stale !== undefined, 'the slow process is served');
       expect(granted(stale as TestGrant).fencingToken).toBeGreaterThan(grant.fencingToken ?? 0n);
     }, 120_000);
+
+    it('a subscription that first reached a replica moves to the master', async () => {
+      address.leadTo(next.port);
+      const { backend } = backendFor(library.server(`redis://127.0.0.1:${address.port}`));
+      await expect(backend.connect()).rejects.toThrow();
+      const channels = (admin: Redis) => admin.pubsub('CHANNELS') as Promise<string[]>;
+      await until(async () => (await channels(nextAdmin)).length === 1, 'the process is subscribed at the replica');
+      address.leadTo(old.port);
+      await until(async () => (await channels(oldAdmin)).length === 1, 'the process is subscribed at the master');
+    });
 
     it('a grant that no process receives at the new master is not delivered by the old one, which now replicates from it', async () => {
       const holder = await start(2_000);

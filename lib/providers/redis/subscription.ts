@@ -1,5 +1,5 @@
 import type { Timer } from '../../api/clock.js';
-import { type ConnectionSettings, OpenConnection } from './client/open-connection.js';
+import { type ConnectionSettings, isFromReplica, OpenConnection } from './client/open-connection.js';
 import { isReplyError, type RedisConnection } from './client/redis-connection.js';
 import { isForbidden } from './client/refusals.js';
 
@@ -58,7 +58,15 @@ export class Subscription extends OpenConnection {
   }
 
   protected onReady(): void {
+    // Sent first, because a subscribed connection accepts no other commands.
+    if (this.mustBeMaster) void this.#leaveIfReplica();
     void this.#subscribe(this.#channels);
+  }
+
+  /** The command connection may have reached the master, whose handoffs would never find this process. */
+  async #leaveIfReplica(): Promise<void> {
+    const info = await this.connection.call('info', 'replication').catch(() => '');
+    if (this.isReady && isFromReplica(info)) this.leaveReplica();
   }
 
   /** Replaces the list of channels. A Cluster server ends subscriptions to moved channels on its own. */
@@ -72,9 +80,12 @@ export class Subscription extends OpenConnection {
     return this.#channels.includes(channel);
   }
 
-  /** Reconnects unless already down, because the address may now point to another server. */
+  /**
+   * Reconnects, because the address may now point to another server. An attempt in progress may still lead to the old
+   * one, so it is dropped too.
+   */
   reconnect(): void {
-    if (!this.isReady) return;
+    if (this.isClosed) return;
     this.isReady = false;
     this.connection.disconnect(true);
   }

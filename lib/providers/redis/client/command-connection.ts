@@ -1,7 +1,7 @@
 import type { Timer } from '../../../api/clock.js';
 import type { LockConfigError } from '../../../api/errors.js';
 import { REFUSAL_RETRIED_FOR } from '../../../core/toolkit/retryable.js';
-import { type ConnectionSettings, OpenConnection } from './open-connection.js';
+import { type ConnectionSettings, isFromReplica, OpenConnection } from './open-connection.js';
 import {
   type CommandSender,
   isReplyError,
@@ -12,9 +12,6 @@ import {
   withoutCommand,
 } from './redis-connection.js';
 import { DefiniteRefusal, isDemotion, isForbidden, LOGIN_REMEDY, refusedLogin } from './refusals.js';
-
-/** How long to stay connected to a replica before reconnecting, in ms. By then, the address may point to the master. */
-const REPLICA_PAUSE = 500;
 
 /** How long to keep reading a silent connection before dropping it, in ms. */
 const REPLY_GRACE = 50;
@@ -63,8 +60,6 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   #wasUp = false;
   /** When the server started refusing the login or writes (monotonic clock). */
   #refusedSince: number | undefined;
-  /** Closes the connection to a replica. */
-  #leaving: Timer | undefined;
 
   constructor(
     connection: RedisConnection,
@@ -147,16 +142,19 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     });
   }
 
-  /** Reconnects, unless the connection is already down: the address may now point to another server. */
+  /**
+   * Reconnects, because the address may now point to another server. An attempt in progress may still lead to the old
+   * one, so it is dropped too.
+   */
   reconnect(cause: Error): void {
-    if (this.#up) this.#drop(cause);
+    if (!this.isClosed) this.#drop(cause);
   }
 
   /** Waits up to `commandTimeout` ms for the commands in flight, then closes. */
   async close(): Promise<void> {
     if (this.#up && this.#flight.commands > 0) await new Promise<void>((resolve) => (this.#idle = resolve));
     this.#up = false;
-    this.#clearTimers();
+    this.#clearTimer();
     this.shut();
   }
 
@@ -197,13 +195,9 @@ export class CommandConnection extends OpenConnection implements CommandSender {
       this.#refuse(noDatabase(wanted));
       return;
     }
-    const { topology } = this.settings;
-    // The others need no check: a Cluster replica redirects us, and a Redlock node that rejects writes counts as
-    // failed.
-    const mustBeMaster = topology === 'server' || topology === 'sentinel';
-    const isReplica = mustBeMaster && /^role:slave/m.test(String(await this.#learn('info', 'replication')));
+    const isReplica = this.mustBeMaster && isFromReplica(await this.#learn('info', 'replication'));
     if (flight !== this.#flight) return;
-    if (isReplica) this.#leaveReplica();
+    if (isReplica) this.leaveReplica();
     else this.#open();
   }
 
@@ -216,7 +210,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     });
   }
 
-  #leaveReplica(): void {
+  protected override leaveReplica(): void {
     if (this.isClosed) return;
     if (!isDemotion(this.#cause)) this.#cause = new Error('READONLY INFO reports role:slave');
     if (this.settings.topology === 'server') {
@@ -225,13 +219,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
       );
     }
     this.#onFirstOutcome?.();
-    this.#leaving = this.settings.clock.setTimer(
-      () => {
-        this.connection.disconnect(true);
-      },
-      REPLICA_PAUSE,
-      true,
-    );
+    super.leaveReplica();
   }
 
   #open(): void {
@@ -266,7 +254,7 @@ export class CommandConnection extends OpenConnection implements CommandSender {
   }
 
   protected override onClose(): void {
-    this.#clearTimers();
+    this.#clearTimer();
     this.#flight.isOver = true;
     this.#flight = { commands: 0, isOver: false };
     this.#idle?.();
@@ -324,9 +312,9 @@ export class CommandConnection extends OpenConnection implements CommandSender {
     }, delay);
   }
 
-  #clearTimers(): void {
-    for (const timer of [this.#timer, this.#leaving]) if (timer !== undefined) this.settings.clock.clearTimer(timer);
-    this.#timer = this.#leaving = undefined;
+  #clearTimer(): void {
+    if (this.#timer !== undefined) this.settings.clock.clearTimer(this.#timer);
+    this.#timer = undefined;
   }
 
   #drop(cause: Error): void {

@@ -10,6 +10,14 @@ import { backOff, type RedisConnection } from './redis-connection.js';
  */
 export type Topology = 'server' | 'sentinel' | 'cluster' | 'voter';
 
+/** How long to stay connected to a replica before reconnecting, in ms. By then, the address may point to the master. */
+const REPLICA_PAUSE = 500;
+
+/** Whether this reply to `INFO replication` comes from a replica. */
+export function isFromReplica(info: unknown): boolean {
+  return /^role:slave/m.test(String(info));
+}
+
 /** The settings that all connections of a backend share. */
 export interface ConnectionSettings {
   readonly clock: Clock;
@@ -35,6 +43,8 @@ export abstract class OpenConnection {
   protected isClosed = false;
   #handshake: Timer | undefined;
   #retry: Timer | undefined;
+  /** Closes the connection to a replica. */
+  #leaving: Timer | undefined;
   #ends = 0;
 
   constructor(
@@ -55,6 +65,7 @@ export abstract class OpenConnection {
     });
     connection.on('close', () => {
       this.#endHandshake();
+      this.#stay();
       this.isReady = false;
       this.onClose();
     });
@@ -73,9 +84,35 @@ export abstract class OpenConnection {
     // Only connections with commands in flight need to react to this.
   }
 
+  /**
+   * Whether to leave a replica. A Cluster's replica redirects us, and a Redlock node that rejects writes counts as
+   * failed.
+   */
+  protected get mustBeMaster(): boolean {
+    return this.settings.topology === 'server' || this.settings.topology === 'sentinel';
+  }
+
+  /** Reconnects after a pause. */
+  protected leaveReplica(): void {
+    this.#stay();
+    this.#leaving = this.settings.clock.setTimer(
+      () => {
+        this.connection.disconnect(true);
+      },
+      REPLICA_PAUSE,
+      true,
+    );
+  }
+
+  #stay(): void {
+    if (this.#leaving !== undefined) this.settings.clock.clearTimer(this.#leaving);
+    this.#leaving = undefined;
+  }
+
   protected shut(): void {
     this.isClosed = true;
     this.#endHandshake();
+    this.#stay();
     if (this.#retry !== undefined) this.settings.clock.clearTimer(this.#retry);
     this.connection.disconnect();
   }

@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import type { Clock } from '../../lib/api/clock.js';
 import { LockUnavailableError } from '../../lib/api/errors.js';
 import type { RedisConnection } from '../../lib/providers/redis/client/redis-connection.js';
+import { ClusterServers } from '../../lib/providers/redis/cluster-servers.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { LOCK_SCRIPT } from '../../lib/providers/redis/lua/lock-script.js';
 import { RedisServer, type ServerSettings } from '../../lib/providers/redis/redis-server.js';
@@ -487,5 +488,40 @@ describe('connections that change their state one by one', () => {
     expect(commands.disconnect).not.toHaveBeenCalled();
     for (const { disconnect } of others) expect(disconnect.mock.calls).toEqual([[true]]);
     await server.close();
+  });
+
+  it('rereads the slot map soon after a subscription has ended, even if an earlier outage was long', async () => {
+    const time = new FakeClock();
+    const timers = jest.spyOn(time, 'setTimer');
+    const pauses = () => timers.mock.calls.map(([, delay]) => delay);
+    let isDown = true;
+    const asked = { host: '127.0.0.1', port: 1 };
+    const connectTo = () => {
+      const connection = new ScriptedConnection();
+      setImmediate(() => connection.emit('ready'));
+      return connection;
+    };
+    const find = () =>
+      isDown
+        ? Promise.reject(new Error('down'))
+        : Promise.resolve({ slots: [[0, 16_383, ['127.0.0.1', 1]]], asked, connectTo });
+    const servers = new ClusterServers(() => Promise.resolve(find), settingsWith(time, 'cluster'), listener);
+    await expect(servers.connect()).rejects.toThrow('down');
+    while (!pauses().includes(1_000)) {
+      await time.advance(1_000);
+      await settle();
+    }
+    isDown = false;
+    await until(async () => {
+      await time.advance(1_000);
+      await settle();
+      return listener.onListening.mock.calls.length > 0;
+    }, 'the process listens');
+    await time.advance(1_000);
+    await settle();
+    timers.mockClear();
+    servers.onRefused();
+    expect(pauses()).toEqual([50]);
+    await servers.close();
   });
 });

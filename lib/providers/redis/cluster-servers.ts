@@ -44,7 +44,6 @@ export class ClusterServers extends RedisServers {
   #cluster: KnownCluster | undefined;
   #refreshing: Promise<void> | undefined;
   #isRefreshing = false;
-  #delay = REFRESH_DELAY;
 
   constructor(
     private readonly finder: () => Promise<FindCluster>,
@@ -79,7 +78,6 @@ export class ClusterServers extends RedisServers {
 
   override onDown(cause: unknown): void {
     super.onDown(cause);
-    this.#delay = REFRESH_DELAY;
     this.#refreshUntilServed();
   }
 
@@ -111,9 +109,10 @@ export class ClusterServers extends RedisServers {
     if (this.#isRefreshing) return;
     this.#isRefreshing = true;
     void (async () => {
+      let delay = REFRESH_DELAY;
       do {
-        await this.#pause(this.#delay);
-        this.#delay = Math.min(this.#delay * 2, MAX_REFRESH_DELAY);
+        await this.#pause(delay);
+        delay = Math.min(delay * 2, MAX_REFRESH_DELAY);
         await this.#refresh().catch(() => undefined);
       } while (!this.#isClosed && !this.shards.every(isServed));
       this.#isRefreshing = false;

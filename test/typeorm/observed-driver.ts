@@ -3,12 +3,12 @@ import pg from 'pg';
 import { DataSource } from 'typeorm';
 
 /**
- * Called before a lock statement is sent, which waits for the returned promise. `answered` resolves when its reply
- * arrives.
+ * Called before a lock statement is sent, which waits for the returned promise and gets the changes made to `values`.
+ * `answered` resolves when its reply arrives.
  */
 export type Observer = (
   sql: string,
-  values: readonly unknown[],
+  values: unknown[],
   answered: Promise<void>,
   connection: object,
 ) => Promise<unknown> | undefined;
@@ -43,7 +43,7 @@ function observedSend(connection: object, send: Send, observer: Observer): Send 
     const { sql = '', text = sql }: Sql = typeof statement === 'string' ? { sql: statement } : statement;
     let onAnswer!: () => void;
     const answered = new Promise<void>((resolve) => (onAnswer = resolve));
-    const isSent = observer(text, ((values ?? []) as unknown[]).flat(), answered, connection);
+    const isSent = observer(text, (values ?? []) as unknown[], answered, connection);
     const sendNow = () => {
       const onResult: Callback = (...answer) => {
         onAnswer();

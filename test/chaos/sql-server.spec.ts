@@ -201,11 +201,12 @@ describe.each(databases)('a stopped server: %s', (type) => {
     expect(await query()).toBe('response');
     backend.server.signal('SIGSTOP');
     try {
-      let response = query();
-      const outcome = () => Promise.race([response, sleep(500, 'silence')]);
-      // On a busy machine, a signal takes a moment to reach all threads.
-      for (let tries = 0; tries < 20 && (await outcome()) !== 'silence'; tries += 1) response = query();
-      expect(await outcome()).toBe('silence');
+      let response: Promise<string> | undefined;
+      // On a busy machine, a signal takes a moment to reach all threads, and a response may be late.
+      await until(async () => {
+        response = query();
+        return (await Promise.race([response, sleep(500, 'silence')])) === 'silence';
+      }, 'the server does not respond');
       backend.server.signal('SIGCONT');
       expect(await response).toBe('response');
     } finally {

@@ -1,6 +1,5 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Lock } from '../../lib/api/lock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import type { ServerFacts } from '../../lib/providers/sql/connection/dialect.js';
@@ -160,14 +159,23 @@ describe('waiters on Postgres', () => {
   afterEach(() => fleet.stop());
   afterAll(() => backend.stop());
 
+  /** Resolves when a session has waited in this many slices, each of which is a statement. */
+  async function untilSliced(slices: number): Promise<void> {
+    const seen = new Set<string>();
+    await until(async () => {
+      const waiting = `SELECT query_start::text AS slice FROM pg_stat_activity WHERE wait_event_type = 'Lock'`;
+      for (const { slice } of await backend.admin.query<{ slice: string }[]>(waiting)) seen.add(slice);
+      return seen.size >= slices;
+    }, `it has waited in ${slices} slices`);
+  }
+
   it.each(KINDS)(
     "do not block CREATE INDEX CONCURRENTLY or write to the server's log: %p",
     async (Provider) => {
       const held = await (await fleet.start(Provider)).acquire('migration');
       const waiter = await standInLine(await fleet.start(Provider), 'migration');
       const log = backend.server.output;
-      // Several slices of the wait.
-      await sleep(500);
+      await untilSliced(3);
       await backend.admin.query('CREATE INDEX CONCURRENTLY IF NOT EXISTS city_name ON city (name)');
       await backend.admin.query('DROP INDEX CONCURRENTLY city_name');
       expect(waiter.hasLock).toBe(false);
@@ -213,8 +221,7 @@ describe('waiters on Postgres', () => {
       ];
       const held = await first.acquire('plain');
       const waiter = await standInLine(second, 'plain');
-      // Longer than a slice of the wait.
-      await sleep(300);
+      await untilSliced(2);
       expect(waiter.hasLock).toBe(false);
       await held.release();
       await (await waiter.lock).release();

@@ -1,5 +1,4 @@
 import type { Readable } from 'node:stream';
-import { setTimeout as sleep } from 'node:timers/promises';
 import knex, { type Knex } from 'knex';
 import { Kysely, MysqlDialect, PostgresDialect } from 'kysely';
 import { type Connection, createPool, type Pool } from 'mysql2';
@@ -10,6 +9,7 @@ import type { Lock } from '../../lib/api/lock.js';
 import { LockManager } from '../../lib/core/lock-manager.js';
 import { sqlClientOf, SqlVersionLockProvider } from '../../lib/providers/sql/index.js';
 import { entityManagerOf } from '../../lib/providers/typeorm/index.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { LockProcesses, NUMBERS, SqlBackend, type SqlType } from '../typeorm/sql-backend.js';
 import { depositByDrizzle, fencedWriteByDrizzle } from './drizzle.mjs';
 import { type SqlServer, startMySqlOrMariaDb } from '../servers/sql-server.mjs';
@@ -136,17 +136,22 @@ describe.each(databases)('sqlClientOf on %s', (type) => {
 
   if (type === 'postgres') {
     it('a Knex statement without a reply does not keep the lock valid', async () => {
-      const provider = await backend.rows({ sessionGuard: '6s', commandTimeout: '500ms' });
-      const lock = await (await processes.start(provider)).acquire('account:1');
+      const guard = 600_000;
+      const time = new FakeClock();
+      const provider = await backend.rows({ sessionGuard: guard, commandTimeout: '24h' });
+      const lock = await (await processes.start(provider, { clock: time })).acquire('account:1');
       const send = (sql: string) => knex({ client: 'pg' }).raw<QueryResult>(sql).connection(sqlClientOf<object>(lock));
       const { rows } = await send('SELECT client_port FROM pg_stat_activity WHERE pid = pg_backend_pid()');
       backend.wireOf(provider)?.drop((rows[0] as { client_port: number }).client_port);
       // Shortly before the first heartbeat, behind which the statement would queue.
-      await sleep(1_500);
+      await time.advance(guard / 4);
       const unanswered = send('SELECT 1').catch((error: unknown) => error);
-      // The guard frees the lock 6 s after the last statement that reached the server.
-      await using next = await locks.acquire('account:1', { wait: '20s' });
-      expect([lock.isHeld(), next.isHeld()]).toEqual([false, true]);
+      await time.advance(guard / 4);
+      expect(lock.isHeld()).toBe(true);
+      // The server's guard frees the lock, counted from the last statement that reached it.
+      await time.advance(guard / 2);
+      expect(lock.isHeld()).toBe(false);
+      await time.advance(86_400_000);
       expect(await unanswered).toBeInstanceOf(Error);
     });
 

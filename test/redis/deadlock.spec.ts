@@ -1,5 +1,4 @@
 import { type ChildProcess, fork } from 'node:child_process';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { DeadlockMember } from '../../lib/api/deadlock.js';
 import { LockDeadlockError } from '../../lib/api/errors.js';
@@ -16,8 +15,18 @@ import { granted, RELEASE, redisForTests, request, startBackend, until, untilWai
 const redis = redisForTests();
 const layout = new KeyLayout('lock');
 
-// Longer than finding a deadlock takes: one second, plus four beats of half a second.
-const FOUND = 5_000;
+// More beats than finding a deadlock takes. A beat takes half a second.
+const BEATS = 5;
+
+/** Resolves when the process with this wait text has looked for deadlocks in enough beats to find one. */
+async function untilLooked(text: string): Promise<void> {
+  const beats = new Set<string>();
+  await until(async () => {
+    const beat = await redis.admin.get(text);
+    if (beat !== null) beats.add(beat);
+    return beats.size > BEATS;
+  }, 'it has looked for deadlocks');
+}
 
 interface Ended {
   readonly outcome: string;
@@ -34,6 +43,8 @@ interface Report extends Partial<Ended> {
 interface Program {
   readonly process: ChildProcess;
   readonly holder: string;
+  /** The name of its wait text. */
+  readonly text: string;
   readonly log: () => string[];
   waitNow(): void;
   end(): Promise<Ended>;
@@ -72,6 +83,7 @@ describe('processes that wait for each other in a cycle', () => {
     return {
       process: child,
       holder,
+      text,
       log: () => reports.filter(({ event }) => event === 'log').map(({ message = '' }) => message),
       waitNow: () => child.send({}),
       end: async () => (await report('ended')) as unknown as Ended,
@@ -89,8 +101,8 @@ describe('processes that wait for each other in a cycle', () => {
     expect(ends.map(({ outcome }) => outcome).sort()).toEqual(['LOCK_DEADLOCK', 'done', 'done']);
     const victim = ends.find(({ outcome }) => outcome === 'LOCK_DEADLOCK') as Ended;
     expect(victim.took).toBeGreaterThan(2_000);
-    // On an idle machine, less than FOUND.
-    expect(victim.took).toBeLessThan(10 * FOUND);
+    // On an idle machine, less than 5 s.
+    expect(victim.took).toBeLessThan(50_000);
     expect(victim.cycle?.map(({ instance, holds, waitsFor }) => `${instance} ${holds} ${waitsFor}`).sort()).toEqual([
       'one a b',
       'three c a',
@@ -109,7 +121,7 @@ describe('processes that wait for each other in a cycle', () => {
     two.waitNow();
     await until(() => two.isPublished(), 'the second process waits');
     one.process.kill('SIGSTOP');
-    await sleep(FOUND);
+    await untilLooked(two.text);
     expect([one.isWaiting, two.isWaiting]).toEqual([true, true]);
     one.process.kill('SIGCONT');
     const ends = [await one.end(), await two.end()];
@@ -208,7 +220,7 @@ describe('applications in a deadlock', () => {
     for (const end of ends) void end.then((outcome) => settled.push(outcome));
     await until(async () => (await redis.admin.exists(...texts)) === 2, 'both applications wait');
     proxy.refuse();
-    await sleep(FOUND);
+    await untilLooked(texts[1]!);
     expect(settled).toEqual([]);
     const logged = [...shaky.log, ...steady.log].filter((line) => !line.includes('elsewhere'));
     expect(logged.filter((line) => /cycle|wait:|refused/.test(line))).toEqual([]);

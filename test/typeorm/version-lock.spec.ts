@@ -5,6 +5,7 @@ import type { Lock } from '../../lib/api/lock.js';
 import type { LockManager } from '../../lib/core/lock-manager.js';
 import { LockBusyError, LockConfigError } from '../../lib/api/errors.js';
 import { LockTables1700000000000, TypeOrmVersionLockProvider } from '../../lib/providers/typeorm/index.js';
+import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { kindOf, type Observer } from './observed-driver.js';
 import { LockProcesses, SqlBackend, type SqlType, TABLE } from './sql-backend.js';
 import { leaseRows, versionProvider } from './version-backend.js';
@@ -46,16 +47,18 @@ describe.each(databases)('leases on %s', (type) => {
   });
 
   it('a free key is never busy, however late the server replies', async () => {
-    const provider = await versionProvider(backend);
-    const locks = await application(provider);
-    const wire = backend.wireOf(provider)!;
-    for (const [key, delay] of [
+    const clock = new FakeClock();
+    let delay = 0;
+    const locks = await processes.start(await versionProvider(backend, { observer: () => clock.advance(delay) }), {
+      clock,
+    });
+    for (const [key, late] of [
       ['new', 400],
       ['late', 1_500],
     ] as const) {
-      wire.slow(delay);
+      delay = late;
       const outcome = await locks.acquire(key, { wait: '1s' }).catch((error: unknown) => error);
-      wire.slow(0);
+      delay = 0;
       expect(outcome).not.toBeInstanceOf(LockBusyError);
       // The reply may have arrived in the extra time that a silent server gets beyond the wait.
       if (!(outcome instanceof Error)) await (outcome as Lock).release();

@@ -38,7 +38,6 @@ const EVERY_CHANGE = {
   'test/zookeeper/limits.spec.ts': 'a frozen waiter blocked the waiters behind it, although the limit had room',
   'test/zookeeper/session.spec.ts': 'servers that had lost their data rejected a process permanently',
   'test/failover/failover.spec.ts': 'a provider that renewed old locks and refused new ones stayed active',
-  'test/failover/simulation.spec.ts': 'two holders, caused by drifting clocks on an unreliable network',
   'test/combined/combined-lock-provider.spec.ts': 'a held lock was reported lost while its members kept it',
   'test/memcached/memcached-lock-provider.spec.ts': 'stopping reported responses in flight as an outage',
   'test/chaos/checker.spec.ts': 'the judge of `npm run chaos` blamed a lock for something that no token can prevent',

@@ -5,6 +5,7 @@ const HOLD = 'lib/core/hold';
 const RECIPES = 'lib/recipes';
 const MEMORY = 'lib/providers/memory';
 const REDLOCK = 'lib/providers/redlock';
+const FAILOVER = 'lib/providers/failover';
 
 /** Faults in the code that the simulation runs. A fault that it does not find has a `reason` instead of a `seed`. */
 export const SIMULATED = [
@@ -659,5 +660,65 @@ export const SIMULATED = [
     to: 'this.#votesFrom = 0;',
     breaks: 'a node that may have lost its votes votes immediately',
     seed: 242,
+  },
+  // Failover.
+  {
+    id: 'switch-does-not-wait',
+    file: `${FAILOVER}/confirmation.ts`,
+    from: 'return this.learnedAt + this.record.window * FASTEST + GRANULARITY;',
+    to: 'return -Infinity;',
+    breaks: 'a member grants locks before the earlier locks on another member have ended',
+    seed: 25,
+  },
+  {
+    id: 'confirmations-last-longer',
+    file: `${FAILOVER}/confirmation.ts`,
+    from: 'validUntil(this.confirmedAt, this.window)',
+    to: 'validUntil(this.confirmedAt, 2 * this.window)',
+    breaks: 'a confirmation counts for two windows',
+    seed: 25,
+  },
+  {
+    id: 'valid-from-confirmation',
+    file: `${FAILOVER}/shared-record.ts`,
+    from: 'this.#confirmation.confirmed(seen, sentAt, now)',
+    to: 'this.#confirmation.confirmed(seen, now, now)',
+    breaks: 'a confirmation counts from its reply',
+    seed: 912,
+  },
+  {
+    id: 'confirmed-over-suspension',
+    file: `${FAILOVER}/shared-record.ts`,
+    from: 'const isConfirmed = found === text && suspensions === this.#suspensions;',
+    to: 'const isConfirmed = found === text;',
+    breaks: 'a write in flight during a suspension counts as a confirmation',
+    seed: 817,
+  },
+  {
+    id: 'confirmed-despite-suspension',
+    file: `${FAILOVER}/shared-record.ts`,
+    from: `    this.#suspensions = suspensions;
+    this.#confirmation = this.#confirmation.dropped();
+`,
+    to: `    this.#suspensions = suspensions;
+`,
+    breaks: 'a confirmation still counts after the machine was suspended',
+    seed: 87,
+  },
+  {
+    id: 'unconfirmed-grant',
+    file: `${FAILOVER}/failover-backend.ts`,
+    from: 'return Math.min(atMember.validUntil, this.#epochs.record.confirmationAt(now).validUntil(epoch.number));',
+    to: 'return atMember.validUntil;',
+    breaks: 'a lock is valid for as long as its member keeps it',
+    seed: 25,
+  },
+  {
+    id: 'token-without-epoch',
+    file: `${FAILOVER}/failover-backend.ts`,
+    from: 'return tokenBase + token;',
+    to: 'return token;',
+    breaks: "a lock has its member's token, which may be smaller than a token of another member",
+    seed: 10,
   },
 ];

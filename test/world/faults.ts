@@ -1,4 +1,5 @@
 import { Dice } from './dice.js';
+import { FAILOVER, MEMBERS } from './failover-judge.js';
 import type { Judge } from './judge.js';
 import { migrate, promote, rejoin } from './migration.js';
 import type { Link, Network, WorldServer } from './network.js';
@@ -25,7 +26,7 @@ const RESTARTS_WITHIN = 10;
 
 /** The faults that affect one process and leave the others healthy. */
 const OF_ONE_PROCESS: ReadonlySet<FaultKind> = new Set<FaultKind>([
-  ...(['cut', 'reset', 'stall', 'late-replies', 'late-messages', 'pause', 'crash', 'wall-clock'] as const),
+  ...(['cut', 'reset', 'stall', 'late-replies', 'late-messages', 'pause', 'suspend', 'crash', 'wall-clock'] as const),
   ...(['at-lose-reply', 'at-late-reply', 'at-crash', 'at-pause'] as const),
 ]);
 
@@ -83,8 +84,8 @@ export class FaultInjector {
     const dice = new Dice(fault.choice);
     const links = network.linksOf(machine);
     const server = this.#serverFor(fault);
-    const isAtNode = (each: Link) => each.server === server;
-    const link = this.plan.redlock ? links.find(isAtNode) : links.length > 0 ? dice.pick(links) : undefined;
+    const isAtNode = (each: Link) => each.server === server && !each.isSubscriber;
+    const link = network.areIndependent ? links.find(isAtNode) : links.length > 0 ? dice.pick(links) : undefined;
     this.#tell(fault, process.place, `process ${process.number}`, link);
     switch (fault.kind) {
       case 'cut':
@@ -108,6 +109,9 @@ export class FaultInjector {
       case 'pause':
         machine.pause(fault.lasts);
         break;
+      case 'suspend':
+        machine.suspend(fault.lasts);
+        break;
       case 'slow':
         network.slowUntil = until;
         break;
@@ -121,9 +125,20 @@ export class FaultInjector {
         machine.wallError += dice.between(-3_600_000, 3_600_000);
         this.judge.jobs?.clockStepped();
         break;
+      case 'switch-to':
+        this.#switchMembers(process);
+        break;
       default:
         this.#strikeServer(fault, dice);
     }
+  }
+
+  /** An operator switches to the member that is not active. */
+  #switchMembers({ locks: { admin } }: Process): void {
+    const { active } = admin.failoverState(FAILOVER);
+    const other = MEMBERS.find((name) => name !== active) ?? MEMBERS[0];
+    // If the outcome is unknown, the operator leaves it at that.
+    admin.switchTo(other, FAILOVER).catch(() => undefined);
   }
 
   #strikeServer(fault: Fault, dice: Dice): void {
@@ -222,16 +237,16 @@ export class FaultInjector {
   }
 
   #strike(link: Link, effects: ReadonlySet<Effect>, command: readonly string[]): void {
-    const isHere = (fault: Fault) => !this.plan.redlock || this.#serverFor(fault) === link.server;
+    const isHere = (fault: Fault) => !this.network.areIndependent || this.#serverFor(fault) === link.server;
     const place = this.#armed.findIndex((fault) => effects.has(fault.point) && isHere(fault));
     const [fault] = place < 0 ? [] : this.#armed.splice(place, 1);
     const process = this.fleet.processes.find(({ machine }) => machine === link.machine);
     if (fault === undefined || process === undefined || process.machine.isDead) return;
     this.#tell(fault, process.place, `process ${process.number}, at a command with the effect "${fault.point}"`);
     const until = this.timeline.now + fault.lasts;
-    const subscribers = [...(this.network.slots ? link : this.network).server.links].filter(
-      ({ isSubscriber }) => isSubscriber,
-    );
+    const { slots, areIndependent } = this.network;
+    const { server } = slots !== undefined || areIndependent ? link : this.network;
+    const subscribers = [...server.links].filter(({ isSubscriber }) => isSubscriber);
     switch (fault.kind) {
       case 'at-lose-reply':
         link.breakOff('read ECONNRESET');
@@ -278,17 +293,19 @@ export class FaultInjector {
     const { kind, lasts } = fault;
     const { redlock, habits } = this.plan;
     this.count += 1;
+    if (kind === 'switch-to') return;
     // A silent connection for commands is soon replaced. One for messages isn't, as long as no message is known to be
     // missing.
     const isReplaced = (kind === 'stall' || kind === 'late-replies') && link?.isSubscriber !== true;
     const until = this.timeline.now + (isReplaced ? Math.min(lasts, 3 * this.plan.commandTimeout) : lasts);
     const isOfConnection = OF_ONE_CONNECTION.has(kind);
-    if (redlock && (isOfConnection || OF_ONE_SERVER.has(kind))) {
-      const probation = redlock.delayedRestart && !isOfConnection ? redlock.maxLease : 0;
+    if (this.network.areIndependent && (isOfConnection || OF_ONE_SERVER.has(kind))) {
+      const probation = redlock?.delayedRestart && !isOfConnection ? redlock.maxLease : 0;
       const node = this.network.servers.indexOf(this.#serverFor(fault));
-      this.judge.nodeHit(node, until + longestHold(habits) + probation, isOfConnection ? place : undefined);
-    } else if (OF_ONE_PROCESS.has(kind)) this.judge.troubled(place, until, longestHold(habits));
-    else this.judge.disturbed(until);
+      const orphaned = redlock ? longestHold(habits) + probation : 0;
+      this.judge.nodeHit(node, until + orphaned, isOfConnection ? place : undefined);
+    } else if (OF_ONE_PROCESS.has(kind)) this.judge.processHit(place, until, longestHold(habits));
+    else this.judge.allHit(until);
     this.story.note(`FAULT ${kind} for ${lasts.toFixed(0)} ms: ${whom}`);
   }
 }

@@ -2,6 +2,7 @@ import type { Lock } from '../../lib/api/lock.js';
 import type { LockMode } from '../../lib/api/lock-mode.js';
 import { KeyLayout } from '../../lib/providers/redis/key-layout.js';
 import { DeadlockJudge } from './deadlock-judge.js';
+import { type FailoverJudge, type MemberGrant } from './failover-judge.js';
 import type { JobJudge } from './job-judge.js';
 import { EPOCH, type Machine } from './machine.js';
 import type { QuorumJudge } from './quorum-judge.js';
@@ -86,6 +87,8 @@ export interface JudgedFleet {
   readonly isInMemory: boolean;
   /** The judge of the independent nodes, if these store the locks. */
   readonly quorum: QuorumJudge | undefined;
+  /** The judge of the failover provider, if it chooses the server. */
+  readonly failover: FailoverJudge | undefined;
 }
 
 /** A lock that is retained after its task. */
@@ -135,7 +138,7 @@ export class Judge {
   readonly #deadlocks = new DeadlockJudge(this.#calls, (violation) => {
     this.report(violation);
   });
-  /** `undefined` for independent nodes, which have no queue. */
+  /** `undefined` for independent servers: nodes have no queue, and several members have one. */
   readonly #server: ServerJudge | undefined;
   #isOver = false;
 
@@ -145,7 +148,7 @@ export class Judge {
     private readonly bounds: Bounds,
     private readonly fleet: JudgedFleet,
   ) {
-    if (fleet.quorum) return;
+    if (fleet.quorum || fleet.failover) return;
     this.#server = new ServerJudge(modelOf, (violation) => {
       this.report(violation);
     });
@@ -193,10 +196,24 @@ export class Judge {
     });
   }
 
+  /** A fault affects a process. */
+  processHit(place: number, until: number, longest: number): void {
+    this.fleet.failover?.processHit(place, this.timeline.now, until);
+    this.troubled(place, until, longest);
+  }
+
+  /** A fault affects all processes. */
+  allHit(until: number): void {
+    this.fleet.failover?.processHit(undefined, this.timeline.now, until);
+    this.disturbed(until);
+  }
+
   /**
-   * A fault affects a node, for one process or for all. If it affects only a minority of the nodes, no process notices.
+   * A fault affects an independent server, for one process or for all. If it affects only a minority of the nodes, or
+   * only the standby of a failover provider, no process notices.
    */
   nodeHit(index: number, until: number, place?: number): void {
+    this.fleet.failover?.hit(index, this.timeline.now, until, place);
     this.fleet.quorum?.hit(index, this.timeline.now, until + this.bounds.recovery, place);
   }
 
@@ -212,7 +229,9 @@ export class Judge {
 
   /** A node is about to lose this key, or everything. */
   lostDataOf(node: RedisModel, key?: string): void {
-    const { quorum } = this.fleet;
+    const { quorum, failover } = this.fleet;
+    failover?.loses(node, this.timeline.now);
+    if (failover) return;
     if (quorum === undefined) {
       this.lostData();
       return;
@@ -235,6 +254,7 @@ export class Judge {
   executed(process: number, locks: readonly string[]): void {
     this.#server?.executed(process, locks, this.timeline.now);
     this.fleet.jobs?.executed();
+    this.fleet.failover?.executed(this.timeline.now);
   }
 
   begins(call: Call): void {
@@ -309,9 +329,11 @@ export class Judge {
     if (call.lock === undefined) return false;
     const { quorum } = this.fleet;
     if (quorum) return quorum.isBroken(call.holder ?? '', call.longest, this.timeline.now);
-    if (this.#lostAt === -Infinity) return false;
-    const grantedAt = grantedAtOf(call.lock, key) ?? call.startedAt;
-    return grantedAt <= this.#lostAt + AHEAD && this.timeline.now <= this.#lostAt + call.longest;
+    const grant = this.#memberGrant(call, key);
+    const lostAt = grant ? (this.fleet.failover?.lostAt(grant) ?? -Infinity) : this.#lostAt;
+    if (lostAt === -Infinity) return false;
+    const grantedAt = grant?.at ?? grantedAtOf(call.lock, key) ?? call.startedAt;
+    return grantedAt <= lostAt + AHEAD && this.timeline.now <= lostAt + call.longest;
   }
 
   #checkEntry(call: Call, lock: Lock, key: string): void {
@@ -319,7 +341,10 @@ export class Judge {
     const holders = [...this.#holdersOf(key)].filter(
       (other) => !other.machine.isDead && this.#counts(other, key) && !isOuter(other, call),
     );
-    const others = holders.filter((other) => !isForgiving || !this.#isExcused(other, key));
+    const epoch = this.#memberGrant(call, key)?.epoch;
+    // A switch ends even locks that their member has lost.
+    const isSameEpoch = (other: Call) => this.#memberGrant(other, key)?.epoch === epoch;
+    const others = holders.filter((other) => !isForgiving || !isSameEpoch(other) || !this.#isExcused(other, key));
     for (const other of holders) {
       const isExclusive = call.mode === 'exclusive' || other.mode === 'exclusive';
       if (isExclusive && !others.includes(other)) other.replacedAt ??= this.timeline.now;
@@ -340,8 +365,10 @@ export class Judge {
    * this call.
    */
   #counts(call: Call, key: string): boolean {
-    const { lock, isSignaled, isQuiet } = call;
-    if (lock === undefined) return false;
+    const { lock, isSignaled, isQuiet, machine, enteredAt = 0 } = call;
+    if (lock === undefined || machine.isSuspended) return false;
+    // A timer doesn't notice that the machine was suspended.
+    if (isQuiet && machine.wokenAt > enteredAt) return false;
     return isQuiet && !this.fleet.isInMemory ? !isSignaled && this.#hasRecord(call, lock, key) : lock.isHeld();
   }
 
@@ -435,14 +462,16 @@ export class Judge {
   }
 
   #lookAtHolder(call: Call, lock: Lock, now: number): void {
-    const { isQuiet, isSignaled, maxHold, enteredAt = now } = call;
+    const { isQuiet, isSignaled, maxHold, enteredAt = now, machine } = call;
+    const hasSlept = machine.wokenAt > enteredAt;
+    if (machine.isSuspended || (isQuiet && hasSlept)) return;
     const missing = call.keys.find((key) => !this.#isExcused(call, key) && !this.#hasRecord(call, lock, key));
     const isOver = now - enteredAt > 1.01 * maxHold || (isQuiet ? missing !== undefined : !lock.isHeld());
     if (!isQuiet && !isOver && missing !== undefined) this.#blame(call, missing);
     if (isQuiet ? isSignaled : isOver) this.#loses(call);
     if (!isQuiet && !isOver && now > (call.replacedAt ?? Infinity) + (1 + DRIFT) * call.longest) this.#comesBack(call);
-    // A paused process can't report, and needs a moment after the pause.
-    if (call.machine.isPaused || isSignaled || !isOver) call.lapsedAt = undefined;
+    // A paused process can't report, and needs a moment after the pause. After a suspension, it first verifies the lock.
+    if (machine.isPaused || hasSlept || isSignaled || !isOver) call.lapsedAt = undefined;
     else call.lapsedAt ??= now;
     if (call.lapsedAt !== undefined && now - call.lapsedAt > LATE && !call.isReported) {
       call.isReported = true;
@@ -468,13 +497,20 @@ export class Judge {
     const { quorum } = this.fleet;
     if (quorum) return quorum.hasMajority(call.holder ?? '', key);
     const name = LAYOUT.lockOf(key);
-    const text = this.modelOf(name).textAt(name);
-    if (text === undefined) return false;
-    const token = lock.fencingTokens.get(key);
+    const grant = this.#memberGrant(call, key);
+    const text = (grant?.model ?? this.modelOf(name)).textAt(name);
+    if (text === undefined || (grant && this.fleet.failover?.hasEnded(grant, this.timeline.now))) return false;
+    const token = grant?.token ?? lock.fencingTokens.get(key);
     if (call.mode === 'limited' || token === undefined || token === null) return true;
     const kept = /\d{16}/.exec(text)?.[0];
     if (kept === undefined) return false;
     return call.mode === 'shared' ? BigInt(kept) === token : isBehind(token, BigInt(kept));
+  }
+
+  /** Which member of the failover provider granted this. */
+  #memberGrant({ lock }: Call, key: string): MemberGrant | undefined {
+    const token = lock?.fencingTokens.get(key);
+    return token ? this.fleet.failover?.grantOf(token) : undefined;
   }
 
   #lookAtNodes(now: number, healthySince: number): void {

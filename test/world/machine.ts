@@ -16,6 +16,12 @@ export class Machine {
   pausedUntil = 0;
   /** By how many ms its wall clock is wrong. */
   wallError = 0;
+  /** When it last was suspended, in true time. Its monotonic clock stands still until `wokenAt`. */
+  #suspendedAt = Infinity;
+  /** When it last woke, or will wake, in true time. */
+  wokenAt = -Infinity;
+  /** How long it was suspended in total, in true time. */
+  #slept = 0;
   readonly #timers = new Set<MachineTimer>();
   #late: (() => void)[] = [];
 
@@ -28,10 +34,9 @@ export class Machine {
     rate: number,
     start: number,
   ) {
-    const now = () => start + timeline.now * rate;
     this.clock = {
-      now,
-      uptime: now,
+      now: () => start + (Math.min(timeline.now, this.#suspendedAt) - this.#slept) * rate,
+      uptime: () => start + timeline.now * rate,
       wallTime: () => EPOCH + this.wallError + timeline.now * rate,
       setTimer: (callback, delay) => this.#setTimer(callback, Math.max(0, delay) / rate),
       clearTimer: (timer: Timer) => {
@@ -42,6 +47,10 @@ export class Machine {
 
   get isPaused(): boolean {
     return this.timeline.now < this.pausedUntil;
+  }
+
+  get isSuspended(): boolean {
+    return this.#suspendedAt !== Infinity;
   }
 
   /** The number of active timers. */
@@ -63,6 +72,26 @@ export class Machine {
     this.timeline.at(until, () => {
       this.#resume();
     });
+  }
+
+  /** Suspends the machine: nothing runs, and its timers and its monotonic clock don't count the time. */
+  suspend(duration: number): void {
+    if (this.isSuspended) return;
+    const { timeline } = this;
+    this.#suspendedAt = timeline.now;
+    this.wokenAt = timeline.now + duration;
+    timeline.at(this.wokenAt, () => {
+      this.#slept += duration;
+      this.#suspendedAt = Infinity;
+    });
+    this.pause(duration);
+    for (const timer of this.#timers) {
+      const { event } = timer;
+      // A timer without this was due in an earlier pause.
+      if (event?.run === undefined) continue;
+      timer.event = timeline.at(event.at + duration, event.run);
+      timeline.cancel(event);
+    }
   }
 
   sleep(duration: number): Promise<void> {

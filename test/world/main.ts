@@ -14,6 +14,7 @@ const USAGE = `usage: npm run simulate -- [options]
   --theme name    simulates only this theme from test/world/themes.ts, such as failovers
   --cluster       simulates only a Redis Cluster
   --redlock       simulates only the independent nodes of Redlock
+  --failover      simulates only a failover provider
   --plan file     runs the plans in this file, such as test/world/corpus.json, instead of seeds
   --tell          prints everything that happens
   --stop          stops at the first seed with a violation, and does not shrink it
@@ -28,6 +29,7 @@ const { values: options } = parseArgs({
     theme: { type: 'string' },
     cluster: { type: 'boolean', default: false },
     redlock: { type: 'boolean', default: false },
+    failover: { type: 'boolean', default: false },
     plan: { type: 'string' },
     tell: { type: 'boolean', default: false },
     stop: { type: 'boolean', default: false },
@@ -76,7 +78,7 @@ function* plans(): Generator<Plan> {
   if (options.seed === undefined) console.log(`from seed ${seed}`);
   for (let next = 0; next < most; next += 1) {
     if (simulated >= Number(hours ?? Infinity) * HOUR || cpuSeconds() >= Number(seconds ?? Infinity)) return;
-    const where = options.cluster ? 'cluster' : options.redlock ? 'redlock' : undefined;
+    const where = (['cluster', 'redlock', 'failover'] as const).find((place) => options[place]);
     yield planOf(Number(seed) + next, options.theme, where);
   }
 }

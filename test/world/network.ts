@@ -47,7 +47,7 @@ export class Network {
   readonly servers: WorldServer[] = [];
   /** In a Cluster: which servers own the slots, and which slots are migrating. */
   slots: SlotMap | undefined;
-  /** Whether the servers are the nodes of Redlock. */
+  /** Whether the servers are the nodes of Redlock, or the servers of a failover provider. */
   areIndependent = false;
   /** Until when a machine is cut off, in true time. */
   readonly cutUntil = new Map<Machine, number>();
@@ -83,7 +83,7 @@ export class Network {
     return FIRST_PORT + this.servers.indexOf(server);
   }
 
-  /** The masters of the Cluster, or the nodes; otherwise the server to which connections lead. */
+  /** The masters of the Cluster, or the independent servers; otherwise the server to which connections lead. */
   get masters(): WorldServer[] {
     if (this.areIndependent) return this.servers;
     return this.slots ? this.servers.filter(({ model }) => !model.isReplica) : [this.server];

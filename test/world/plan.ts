@@ -23,6 +23,8 @@ export type FaultKind =
   | 'switch'
   | 'migrate'
   | 'cut-node'
+  | 'suspend'
+  | 'switch-to'
   | 'at-lose-reply'
   | 'at-late-reply'
   | 'at-crash'
@@ -92,6 +94,14 @@ export interface PlannedRedlock {
   readonly skew: number;
 }
 
+/** Two Redis servers that a failover provider uses, and a third one for its record. */
+export interface PlannedFailover {
+  /** The `window` of the process in each place, in ms. */
+  readonly windows: readonly number[];
+  /** By how many ms the wall clock of the second server is behind. */
+  readonly behind: number;
+}
+
 /** Everything that a seed determines before the run. It can be stored and shrunk. */
 export interface Plan {
   readonly seed: number;
@@ -113,6 +123,8 @@ export interface Plan {
   readonly masters?: number | undefined;
   /** Set if the locks are on independent nodes instead of a single server. */
   readonly redlock?: PlannedRedlock | undefined;
+  /** Set if the locks are on one of two servers, as a failover provider decides. */
+  readonly failover?: PlannedFailover | undefined;
 }
 
 /** How long an unresponsive process may hold a lock, in ms. */

@@ -1,6 +1,6 @@
 import { callersOf, Dice, POINTS, repeated } from './dice.js';
 import type { CallKind, Fault, FaultKind, Habits, Plan } from './plan.js';
-import { NESTING, REDLOCK, type Theme, THEMES } from './themes.js';
+import { NESTING, ON_MEMBERS, REDLOCK, type Theme, THEMES } from './themes.js';
 
 const HARMLESS: readonly FaultKind[] = [
   ...(['cut', 'reset', 'stall', 'late-replies', 'late-messages', 'pause', 'slow', 'server-pause'] as const),
@@ -21,6 +21,11 @@ const AWAY = 10_000;
 const NESTED = 0.04;
 /** The share of plans whose locks are on the independent nodes of Redlock. */
 const ON_REDLOCK = 0.08;
+/** The share of plans with a failover provider. */
+const WITH_FAILOVER = 0.08;
+
+/** Where the locks are, if not on a single server. */
+export type Place = 'cluster' | 'redlock' | 'failover';
 
 /**
  * Creates a plan. Each seed has its own mix (swarm testing): a run in which everything goes wrong at the same time
@@ -29,7 +34,7 @@ const ON_REDLOCK = 0.08;
  * @param chosen the theme. Default: none, or a theme chosen by the seed
  * @param where where the locks are. Default: chosen by the seed
  */
-export function planOf(seed: number, chosen?: string, where?: 'cluster' | 'redlock'): Plan {
+export function planOf(seed: number, chosen?: string, where?: Place): Plan {
   const dice = new Dice(seed, 1);
   const drawn = dice.chance(0.4) ? undefined : dice.pick(Object.keys(THEMES));
   const nestingDice = new Dice(seed, 5);
@@ -37,9 +42,18 @@ export function planOf(seed: number, chosen?: string, where?: 'cluster' | 'redlo
   // Uses separate dice, so that the seeds of test/mutants stay the same.
   const redlockDice = new Dice(seed, 35);
   const isOnRedlock = redlockDice.chance(ON_REDLOCK);
-  const name =
-    chosen ?? (where === 'redlock' || (isOnRedlock && !where) ? redlockDice.pick(Object.keys(REDLOCK)) : nested);
-  const theme: Theme | undefined = name === undefined ? undefined : { ...THEMES, ...NESTING, ...REDLOCK }[name];
+  const memberDice = new Dice(seed, 37);
+  const isOnMembers = memberDice.chance(WITH_FAILOVER);
+  const drawnPlace = where ?? (isOnRedlock ? 'redlock' : isOnMembers ? 'failover' : undefined);
+  const elsewhere =
+    drawnPlace === 'redlock'
+      ? redlockDice.pick(Object.keys(REDLOCK))
+      : drawnPlace === 'failover'
+        ? memberDice.pick(Object.keys(ON_MEMBERS))
+        : nested;
+  const name = chosen ?? elsewhere;
+  const themes: Readonly<Record<string, Theme>> = { ...THEMES, ...NESTING, ...REDLOCK, ...ON_MEMBERS };
+  const theme = name === undefined ? undefined : themes[name];
   if (name !== undefined && theme === undefined) throw new Error(`There is no theme "${name}".`);
   const lease = dice.pick([300, 600, 1_500, 6_000, 30_000, 30_000]);
   const processes = dice.pick([2, 2, 3, 4]);
@@ -62,7 +76,7 @@ export function planOf(seed: number, chosen?: string, where?: 'cluster' | 'redlo
   // Uses separate dice, so that all other choices of a seed stay the same.
   const clusterDice = new Dice(seed, 4);
   const isDrawn = clusterDice.chance(ON_CLUSTER);
-  const isElsewhere = themed.isInMemory === true || themed.redlock !== undefined;
+  const isElsewhere = Boolean(themed.isInMemory ?? themed.redlock ?? themed.failover);
   return !isElsewhere && (where === 'cluster' || isDrawn) ? onCluster(clusterDice, themed) : themed;
 }
 

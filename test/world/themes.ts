@@ -1,4 +1,5 @@
 import { callersOf, type Dice, repeated } from './dice.js';
+import { memberLeaseOf } from './failover-judge.js';
 import { type Fault, type FaultKind, type Habits, longestHold, type Plan } from './plan.js';
 
 export type Theme = (dice: Dice, plan: Plan) => Partial<Plan>;
@@ -300,5 +301,136 @@ export const REDLOCK: Readonly<Record<string, Theme>> = {
     };
     const habits = { ...plan.habits, leases: [dice.pick([600, 1_500])], longTasks: 0.3 };
     return { ...onNodes(dice, plan, habits, rates), keys: 1 };
+  },
+};
+
+/** A fleet with a failover provider on two servers, and its record on a third. */
+function onMembers(
+  dice: Dice,
+  { habits }: Plan,
+  { processes, duration }: { processes: number; duration: number },
+  faults: readonly Fault[],
+): Partial<Plan> {
+  const window = dice.pick([1_000, 2_000, 3_000]);
+  // During a deployment that changes the window, processes have different ones.
+  const isChanging = dice.chance(0.3);
+  const windows = Array.from({ length: processes }, () => (isChanging && dice.chance(0.5) ? 2 * window : window));
+  const failover = { windows, behind: dice.pick([0, 5_000]) };
+  const kinds = dice.pick([{ exclusive: 1 }, { exclusive: 2, shared: 1 }, { exclusive: 2, burst: 1, ordered: 1 }]);
+  return {
+    ...{ processes, duration, failover, faults, callers: callersOf(dice, processes, dice.pick([1, 2])) },
+    habits: {
+      ...{ ...habits, ...QUIET, kinds, leases: [memberLeaseOf(failover)], waits: [0, 2_000, 20_000] },
+      ...{ longTasks: dice.pick([0, 0.1, 0.4]), pause: dice.pick([100, 500]), task: dice.pick([20, 300]) },
+      abort: dice.pick([0, 0, 0.2]),
+    },
+    keys: dice.pick([1, 1, 2]),
+    latency: dice.pick([
+      STEADY,
+      { typical: 0.2, slowShare: 0.02, slow: 10 },
+      { typical: 3, slowShare: 0.02, slow: 10 },
+    ]),
+    drift: dice.pick([0, 0.001, 0.0045]),
+    commandTimeout: dice.pick([300, 1_000]),
+  };
+}
+
+/** The servers of a failover provider: a fault strikes the one whose number is its choice, modulo 3. */
+const [PREFERRED, STANDBY, RECORD] = [0, 1, 2];
+/** Faults that a server with the record doesn't survive. */
+const OF_MEMBERS: readonly FaultKind[] = ['restart-empty', 'at-restart-empty', 'flush', 'evict'];
+
+/** The shortest suspension that a process notices, in ms. */
+const SUSPENSION = 2_100;
+
+/** The same fault at this server, or at another one if the record would be lost. */
+function at(server: number, fault: Fault): Fault {
+  const { kind, choice, lasts } = fault;
+  const struck = server === RECORD && OF_MEMBERS.includes(kind) ? PREFERRED : server;
+  return { ...fault, choice: choice - (choice % 3) + struck, lasts: kind === 'suspend' ? SUSPENSION + lasts : lasts };
+}
+
+/** Themes for a failover provider. They were added later, too. */
+export const ON_MEMBERS: Readonly<Record<string, Theme>> = {
+  /** Everything may fail, in any order. */
+  'members and processes fail': (dice, plan) => {
+    const [processes, duration] = [dice.pick([2, 3, 4]), 60_000];
+    const kinds = [
+      ...([...AT_NODES, 'server-pause', 'flush', 'evict', 'switch-to'] as const),
+      ...(['cut', 'reset', 'pause', 'suspend', 'slow', 'late-messages', 'crash', 'at-crash', 'at-pause'] as const),
+    ].filter(() => dice.chance(0.3));
+    const rates = { every: dice.pick([500, 2_000, 5_000]), lasts: dice.pick([300, 1_500, 5_000]), processes, duration };
+    const faults = repeated(dice, kinds.length > 0 ? kinds : ['switch-to'], rates);
+    return onMembers(
+      dice,
+      plan,
+      { processes, duration },
+      faults.map((fault) => at(dice.pick([PREFERRED, PREFERRED, STANDBY, RECORD]), fault)),
+    );
+  },
+  /** The preferred member fails for long, and locks must soon be granted by the other one. */
+  'the preferred member fails': (dice, plan) => {
+    const [processes, duration] = [dice.pick([2, 3]), 200_000];
+    const rates = { every: 40_000, lasts: dice.pick([4_000, 12_000]), processes, duration };
+    const kinds = dice.pick([['server-pause'], ['restart'], ['server-pause', 'restart', 'restart-empty']] as const);
+    const faults = repeated(dice, kinds, rates);
+    return onMembers(
+      dice,
+      plan,
+      { processes, duration },
+      faults.map((fault) => at(PREFERRED, fault)),
+    );
+  },
+  /** The standby fails in all ways, and the record for less than half a window, which no caller may notice. */
+  'the standby and the record fail': (dice, plan) => {
+    const [processes, duration] = [dice.pick([2, 3]), 100_000];
+    const kinds = AT_NODES.filter(() => dice.chance(0.5));
+    const atStandby = repeated(dice, [...kinds, 'server-pause'], { every: 4_000, lasts: 1_500, processes, duration });
+    const atRecord = repeated(dice, ['server-pause'], { every: 30_000, lasts: 400, processes, duration });
+    return onMembers(dice, plan, { processes, duration }, [
+      ...(dice.chance(0.7) ? atStandby.map((fault) => at(STANDBY, fault)) : []),
+      ...(dice.chance(0.7) ? atRecord.map((fault) => at(RECORD, { ...fault, lasts: Math.min(400, fault.lasts) })) : []),
+    ]);
+  },
+  /** Some processes can't reach a server that the others still reach. */
+  'some are cut off': (dice, plan) => {
+    const [processes, duration] = [dice.pick([3, 4]), 100_000];
+    const rates = { every: dice.pick([5_000, 25_000]), lasts: dice.pick([2_000, 8_000]), processes, duration };
+    const cuts = repeated(dice, ['cut-node', 'cut-node', 'cut-node', 'suspend', 'pause'], rates).flatMap((fault) => {
+      const struck = at(dice.pick([PREFERRED, PREFERRED, STANDBY, RECORD]), fault);
+      if (fault.kind !== 'cut-node') return [struck];
+      const places = Array.from({ length: processes }, (_, place) => place).filter(() => dice.chance(0.5));
+      return [fault.place, ...places].map((place) => ({ ...struck, place }));
+    });
+    return onMembers(dice, plan, { processes, duration }, cuts);
+  },
+  /** An operator switches while the other processes, whose last write was just executed, can't learn of that. */
+  'an operator switches': (dice, plan) => {
+    const [processes, duration] = [dice.pick([2, 2, 3]), 60_000];
+    const drawn = onMembers(dice, plan, { processes, duration }, []);
+    const { habits = plan.habits, failover } = drawn;
+    const window = Math.max(...(failover?.windows ?? []));
+    const rates = { every: 3 * window, lasts: 0, processes, duration };
+    const faults = repeated(dice, ['switch-to'], rates).flatMap((fault) => {
+      const lateness = dice.between(0, 0.45 * window);
+      const from = fault.at - dice.between(0, lateness);
+      const kinds = dice.pick([[], ['late-replies', 'cut-node'], ['late-replies', 'suspend'], ['suspend', 'cut-node']]);
+      const others = Array.from({ length: processes }, (_, place) => place).filter((place) => place !== fault.place);
+      const struck = others.flatMap((place) =>
+        kinds.map((kind) => {
+          const start = kind === 'cut-node' ? from + lateness + 5 : from;
+          return at(RECORD, {
+            ...{ ...fault, place, kind: kind as FaultKind },
+            ...{ at: kind === 'suspend' ? from + dice.between(0, lateness) : start },
+            lasts: kind === 'late-replies' ? lateness : 2 * window + (kinds.includes('suspend') ? SUSPENSION : 0),
+          });
+        }),
+      );
+      return [fault, ...struck];
+    });
+    return {
+      ...{ ...drawn, faults, keys: 1, callers: callersOf(dice, processes, 3) },
+      habits: { ...habits, longTasks: 0, task: 1.5 * window, abort: 0, pause: 50, waits: [20_000] },
+    };
   },
 };

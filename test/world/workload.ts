@@ -34,6 +34,8 @@ export class Workload {
   constructor(
     private readonly habits: Habits,
     private readonly keys: number,
+    /** Whether a call can set its own lease. */
+    private readonly hasLeases: boolean,
     private readonly judge: Judge,
     private readonly story: Story,
     private readonly now: () => number,
@@ -126,7 +128,8 @@ export class Workload {
       );
     }
     const options: LockOptions = {
-      ...{ wait, lease, minHold, onLost: 'ignore', signal: abort.signal },
+      ...{ wait, minHold, onLost: 'ignore', signal: abort.signal },
+      ...(this.hasLeases && { lease }),
       ...(maxHold !== Infinity && { maxHold }),
       ...(mode === 'shared' && { mode }),
       ...(mode === 'limited' && { limit }),

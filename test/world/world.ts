@@ -1,18 +1,20 @@
 import { LockManager } from '../../lib/core/lock-manager.js';
+import { FailoverLockProvider } from '../../lib/providers/failover/failover-lock-provider.js';
 import type { IoredisClient } from '../../lib/providers/redis/client/ioredis.js';
 import { MemoryLockProvider } from '../../lib/providers/memory/memory-lock-provider.js';
 import { RedisLockProvider } from '../../lib/providers/redis/redis-lock-provider.js';
 import { RedlockLockProvider } from '../../lib/providers/redlock/redlock-lock-provider.js';
-import type { LockProvider } from '../../lib/api/lock-provider.js';
+import type { BackendContext, CasStore, LockBackend, LockProvider } from '../../lib/api/lock-provider.js';
 import { clusterClient } from './cluster-client.js';
 import { Dice } from './dice.js';
+import { FAILOVER, FailoverJudge, failoverTimeOf, memberLeaseOf, MEMBERS } from './failover-judge.js';
 import { FaultInjector } from './faults.js';
 import { JobJudge } from './job-judge.js';
 import { Judge } from './judge.js';
 import type { LuaEngine, Reply } from './lua-engine.js';
 import { EPOCH, Machine } from './machine.js';
 import { FIRST_PORT, Network, SimulatedConnection, WorldServer } from './network.js';
-import type { Plan, PlannedRedlock } from './plan.js';
+import type { Plan, PlannedFailover, PlannedRedlock } from './plan.js';
 import { QuorumJudge } from './quorum-judge.js';
 import { isLock, RedisModel } from './redis-model.js';
 import { Recipes } from './recipes.js';
@@ -52,6 +54,19 @@ function locksOf([, , keys, , ...args]: readonly string[]): readonly string[] {
   return args.slice(0, Number(keys) - 1);
 }
 
+/** A Redis provider that offers its job records as the record of a failover provider. Its server loses nothing. */
+class RecordProvider extends RedisLockProvider {
+  override createBackend(context: BackendContext): LockBackend {
+    const backend = super.createBackend(context);
+    const { records } = backend;
+    if (records === undefined) throw new Error('Redis keeps records.');
+    const casStore: CasStore = {
+      compareAndSet: async (...write) => (await records.replace(...write)).value,
+    };
+    return Object.assign(backend, { casStore });
+  }
+}
+
 /** Runs a plan's fleet. @param keepsLines whether to keep what happens in words */
 export async function simulate(engine: LuaEngine, plan: Plan, keepsLines = false): Promise<Outcome> {
   return await new World(engine, plan, keepsLines).run();
@@ -78,15 +93,15 @@ class World {
     const { latency, commandTimeout, habits, keys, seed } = plan;
     this.#story = new Story(timeline, keepsLines);
     this.#network = new Network(timeline, new Dice(seed, 2), latency);
-    const { masters, redlock } = plan;
+    const { masters, redlock, failover } = plan;
     if (masters !== undefined) {
       this.#network.slots = new SlotMap(
         SLOTS.map((slot) => FIRST_PORT + Math.floor((slot * masters) / 16_384)),
         0,
       );
     }
-    this.#network.areIndependent = redlock !== undefined;
-    const count = masters ?? redlock?.nodes ?? 1;
+    this.#network.areIndependent = redlock !== undefined || failover !== undefined;
+    const count = masters ?? redlock?.nodes ?? (failover ? MEMBERS.length + 1 : 1);
     for (let index = 0; index < count; index += 1) this.#network.servers.push(this.#makeServer());
     this.#network.onCommand = (link, command, reply) => {
       const [name = '', , , ...args] = command;
@@ -103,7 +118,7 @@ class World {
     const bounds = {
       // Requests to nodes are retried after pauses, and occasionally split the votes.
       handoff: (redlock ? 3_000 : 250) + 12 * typical + 8 * (latency.slowShare > 0 ? latency.slow : 0),
-      recovery: 8_000 + 60 * typical,
+      recovery: 8_000 + 60 * typical + (failover ? failoverTimeOf(failover) : 0),
       provisional: 1_500 + 20 * typical + plan.processes * Math.min(3_000, ...habits.leases),
       renewable: (redlock ? 1_500 : 500) + 10 * (latency.typical + (latency.slowShare > 0 ? latency.slow : 0)),
       commandTimeout,
@@ -120,9 +135,10 @@ class World {
       jobs: plan.recipes && new JobJudge(plan.recipes, allAhead, modelOf, report),
       isInMemory: plan.isInMemory === true,
       quorum: redlock && this.#quorumJudge(redlock, report),
+      failover: failover && this.#failoverJudge(failover, bounds.recovery, report),
     });
     if (plan.recipes) this.#recipes = new Recipes(plan.recipes, this.#judge, this.#story, timeline);
-    this.#workload = new Workload(habits, keys, this.#judge, this.#story, () => timeline.now);
+    this.#workload = new Workload(habits, keys, failover === undefined, this.#judge, this.#story, () => timeline.now);
     this.#faults = new FaultInjector(plan, timeline, this.#network, this.#judge, this.#story, {
       processes: this.#processes,
       makeServer: () => this.#makeServer(),
@@ -159,10 +175,11 @@ class World {
 
   #makeServer(): WorldServer {
     const { slots, servers } = this.#network;
-    const { redlock } = this.plan;
+    const { redlock, failover } = this.plan;
     if (redlock) return this.#makeNode(redlock, servers.length);
+    const behind = failover && servers.length > 0 ? failover.behind : 0;
     const own = slots && new SlotMap([...slots.owners], FIRST_PORT + servers.length);
-    return new WorldServer(new RedisModel(this.engine, () => EPOCH + this.#timeline.now, own));
+    return new WorldServer(new RedisModel(this.engine, () => EPOCH - behind + this.#timeline.now, own));
   }
 
   /** A node whose wall clock is wrong and drifts. */
@@ -194,17 +211,50 @@ class World {
     return judge;
   }
 
+  #failoverJudge(failover: PlannedFailover, recovery: number, report: (violation: string) => void): FailoverJudge {
+    const models = this.#network.servers.map(({ model }) => model);
+    const record = models.pop() as RedisModel;
+    return new FailoverJudge(models, record, failover, recovery, {
+      running: () => this.#processes.filter(({ machine }) => !machine.isDead).length,
+      disturbed: (until) => {
+        this.#judge.disturbed(until);
+      },
+      troubled: (place, until) => {
+        this.#judge.troubled(place, until, memberLeaseOf(failover));
+      },
+      report,
+    });
+  }
+
+  #providers(place: number, machine: Machine, dice: Dice): Record<string, LockProvider> {
+    const { failover, commandTimeout } = this.plan;
+    if (failover === undefined) return { [FAILOVER]: this.#provider(machine, dice) };
+    const options = (index: number) => ({ client: this.#clientAt(index, machine), commandTimeout });
+    const members = MEMBERS.map((name, index) => [name, new RedisLockProvider(options(index))] as const);
+    return {
+      ...Object.fromEntries(members),
+      record: new RecordProvider(options(MEMBERS.length)),
+      [FAILOVER]: new FailoverLockProvider({
+        providers: MEMBERS,
+        casStore: 'record',
+        window: failover.windows[place],
+      }),
+    };
+  }
+
+  #clientAt(index: number, machine: Machine): IoredisClient {
+    return {
+      duplicate: (options = {}) =>
+        new SimulatedConnection(this.#network, machine, { ...options, port: FIRST_PORT + index }),
+    };
+  }
+
   #provider(machine: Machine, dice: Dice): LockProvider {
     const { isInMemory, redlock, commandTimeout } = this.plan;
     if (isInMemory) return new MemoryLockProvider();
     if (redlock === undefined) return this.#redis(machine, dice);
     const { maxLease, delayedRestart } = redlock;
-    const nodes = this.#network.servers.map((_, index) => ({
-      client: {
-        duplicate: (options = {}) =>
-          new SimulatedConnection(this.#network, machine, { ...options, port: FIRST_PORT + index }),
-      },
-    }));
+    const nodes = this.#network.servers.map((_, index) => ({ client: this.#clientAt(index, machine) }));
     return new RedlockLockProvider({ nodes, maxLease, delayedRestart, commandTimeout });
   }
 
@@ -224,7 +274,8 @@ class World {
     const machine = new Machine(this.#timeline, 1 + dice.between(-plan.drift, plan.drift), dice.whole(1e6));
     let ids = 0;
     const locks = new LockManager({
-      providers: { locks: this.#provider(machine, dice) },
+      providers: this.#providers(place, machine, dice),
+      default: FAILOVER,
       clock: machine.clock,
       // The first digits identify the instance, and the last digits the backend's process.
       random: {
@@ -259,15 +310,15 @@ class World {
   /** A healthy fleet serves all callers, one after the other, without any lease having to expire. */
   async #serveAll(): Promise<void> {
     const timeline = this.#timeline;
-    const { latency, habits, redlock } = this.plan;
+    const { latency, habits, redlock, failover } = this.plan;
     const lease = Math.min(30_000, redlock?.maxLease ?? Infinity);
-    const keys = redlock ? LAST_KEYS.filter((key) => key !== 'pool0') : LAST_KEYS;
+    const keys = this.#network.areIndependent ? LAST_KEYS.filter((key) => key !== 'pool0') : LAST_KEYS;
     const since = timeline.now;
     let last = since;
     let open = 0;
     const call = async ({ locks, machine, number }: Process, key: string) => {
       open += 1;
-      const options = { wait: 60_000, lease, ...(key === 'pool0' && { limit: habits.limit }) };
+      const options = { wait: 60_000, ...(!failover && { lease }), ...(key === 'pool0' && { limit: habits.limit }) };
       try {
         await locks.withLock(key, () => machine.sleep(10), options);
       } catch (error) {
@@ -278,11 +329,14 @@ class World {
     };
     for (const process of this.#processes)
       for (const key of keys) for (let i = 0; i < 2; i += 1) void call(process, key);
-    await timeline.runUntil(since + 70_000);
+    await timeline.runUntil(since + 70_000, () => open === 0);
     if (open > 0) this.#judge.report(`${open} patient callers got no result`);
     const turns = 2 * this.#processes.length;
     const most =
-      1_000 + turns * ((redlock ? 400 : 40) + 10 * latency.typical + 8 * (latency.slowShare > 0 ? latency.slow : 0));
+      // A failback may occur meanwhile.
+      (failover ? failoverTimeOf(failover) : 0) +
+      1_000 +
+      turns * ((redlock ? 400 : 40) + 10 * latency.typical + 8 * (latency.slowShare > 0 ? latency.slow : 0));
     if (last - since > most) {
       this.#judge.report(`a healthy fleet needed ${(last - since).toFixed(0)} ms to serve ${turns} callers per key`);
     }

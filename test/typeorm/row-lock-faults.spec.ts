@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from 'typeorm';
+import type { Lock } from '../../lib/api/lock.js';
 import { LockCapacityError, LockLostError, LockUnavailableError } from '../../lib/api/errors.js';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { faultOf } from '../../lib/providers/sql/connection/failure.js';
@@ -8,6 +9,7 @@ import { contextFor } from '../backend-context.js';
 import { request } from '../direct-backend.js';
 import { AccountsRig, errorOf } from './accounts.js';
 import { observed } from './observed-driver.js';
+import { until } from '../until.js';
 import { TABLE } from './sql-backend.js';
 
 // How the servers themselves respond to faults, and what remains afterwards.
@@ -89,6 +91,51 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     expect(faultOf(await errorOf(rig.source.query('SELECT 1 FROM no_such_table')))).toBe('no-table');
     expect(faultOf(await errorOf(rig.source.query('SELEC')))).toBe('refused');
   });
+
+  if (isPostgres) {
+    describe('a canceled heartbeat', () => {
+      // The lock's sessions find this function before the server's own one.
+      beforeAll(async () => {
+        await rig.source.query('CREATE SCHEMA slow');
+        await rig.source.query('CREATE TABLE slow.switch (id INT)');
+        await rig.source.query(
+          `CREATE FUNCTION slow.pg_is_in_recovery() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+            IF EXISTS (SELECT 1 FROM slow.switch) THEN PERFORM pg_sleep(600); END IF; RETURN false; END $$`,
+        );
+      });
+      afterEach(() => rig.source.query('DELETE FROM slow.switch'));
+
+      const start = () => process(undefined, { connectionInitSql: ['SET search_path = slow, pg_catalog, public'] });
+      /** Cancels a heartbeat while the server executes it. */
+      async function cancelHeartbeat(lock: Lock): Promise<void> {
+        await rig.source.query('INSERT INTO slow.switch VALUES (1)');
+        const renewal = errorOf(lock.extend());
+        const cancel = `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'`;
+        await until(async () => (await rig.source.query<unknown[]>(cancel)).length > 0, 'a heartbeat is canceled');
+        await rig.source.query('DELETE FROM slow.switch');
+        await renewal;
+      }
+
+      it('ends the lock, whose row the server frees together with the failed transaction', async () => {
+        const [ann, bob] = [await start(), await process()];
+        const lock = await ann.acquire('a');
+        await cancelHeartbeat(lock);
+        expect(lock.isHeld()).toBe(false);
+        await (await bob.acquire('a')).release();
+        expect(await lock.release()).toBe('lost');
+      });
+
+      it('keeps the lock if the task has sent a statement, because only what follows the savepoint fails', async () => {
+        const [ann, bob] = [await start(), await process()];
+        const lock = await ann.acquire('a');
+        await entityManagerOf(lock).query('SELECT 1');
+        await cancelHeartbeat(lock);
+        await lock.extend();
+        expect(await bob.tryAcquire('a')).toBeNull();
+        expect(await lock.release({ rollback: true })).toBe('released');
+      });
+    });
+  }
 
   it("the guard frees the row of a holder that is cut off, which can't write when it is back", async () => {
     // The server frees the row after the guard, which both servers measure in whole seconds or more.

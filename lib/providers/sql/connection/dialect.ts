@@ -258,6 +258,11 @@ export interface Dialect {
   /** Whether the error came from the server itself, so the server received the statement. */
   isAnswer(error: unknown): boolean;
   /**
+   * Whether any error immediately frees the locks that a transaction has taken since its last savepoint. Without a
+   * savepoint, all are free, although the transaction stays open until it is rolled back.
+   */
+  readonly abortsOnError: boolean;
+  /**
    * Whether the connection is in a transaction, according to the server's last answer, `answer`; undefined if not
    * reported.
    */

@@ -254,6 +254,7 @@ function mysqlDialect(source: SqlSource, connectTimeout: number): Dialect {
       return 1_000 * (Number(firstRow(await run(`SHOW GLOBAL STATUS LIKE 'Uptime'`))?.['Value']) - 1);
     },
     isAnswer: (error) => propertyOf(error, 'sqlState') !== undefined && propertyOf(error, 'errno') !== FAREWELL,
+    abortsOnError: false,
     // The result of a statement without rows contains the server status. In mysql2, results with rows don't.
     isInTransaction(_, answer) {
       const status = Array.isArray(answer) ? undefined : propertyOf(answer, 'serverStatus');

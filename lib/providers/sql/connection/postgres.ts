@@ -289,6 +289,7 @@ function postgresDialect(source: SqlSource, connectionTimeoutMillis: number, inS
     // The message may be in any language. Class 08 comes from a pooler that lost its connection to the server.
     isAnswer: (error) =>
       propertyOf(error, 'severity') !== undefined && !String(propertyOf(error, 'code')).startsWith('08'),
+    abortsOnError: true,
     // I: idle; T: in a transaction; E: in a failed transaction. pg before 8.17 doesn't report it.
     isInTransaction(connection: PgClient) {
       const status = connection.getTransactionStatus?.();

@@ -64,6 +64,8 @@ export class Session {
   #state: 'open' | 'lost' | 'ended' = 'open';
   /** Whether we have begun but not ended a transaction. */
   #hasTransaction = false;
+  /** Whether the transaction has a savepoint. */
+  #hasSavepoint = false;
   /** The number of statements sent or queued, including the application's. */
   inFlight = 0;
   /** The statement that was sent. */
@@ -202,6 +204,15 @@ export class Session {
     return this.#inTurn(statement, { inTransaction: true });
   }
 
+  /** Sets a savepoint in the transaction. Errors of later statements then leave the transaction's earlier locks. */
+  setSavepoint(name: string): Promise<unknown> {
+    return this.inTransaction(async () => {
+      const answer = await this.sendNow(`SAVEPOINT ${name}`);
+      this.#hasSavepoint = true;
+      return answer;
+    });
+  }
+
   /**
    * Resolves when everything in flight has been answered.
    *
@@ -280,7 +291,7 @@ export class Session {
 
   #endTransaction(word: 'COMMIT' | 'ROLLBACK', timeout: number): Promise<unknown> {
     const end = () => {
-      this.#hasTransaction = false;
+      this.#hasTransaction = this.#hasSavepoint = false;
       return this.sendNow(word);
     };
     return this.#inTurn(end, { timeout, inTransaction: true });
@@ -318,7 +329,7 @@ export class Session {
       await this.confirm();
     } catch (error) {
       if (this.#state !== 'open' || !this.control || !home.dialect.isAnswer(error)) throw error;
-      // In a failed transaction, Postgres answers every statement with an error.
+      // Behind its savepoint, a failed Postgres transaction keeps the lock but answers every statement with an error.
       await home.confirmWriter();
     }
   }
@@ -448,7 +459,10 @@ export class Session {
     if (this.home.dialect.isAnswer(error)) {
       this.#heard(sentAt);
       this.#failure = error;
-      if (this.#hasTransaction) await this.#observeAfter(statement, error);
+      if (this.#hasTransaction) {
+        if (this.home.dialect.abortsOnError && !this.#hasSavepoint) this.lose(error);
+        else await this.#observeAfter(statement, error);
+      }
     }
     this.#fail(statement, error);
     this.#sendNext();

@@ -78,7 +78,7 @@ export class LentTransaction {
 
   #mark(): Promise<unknown> {
     if (!this.#marked) {
-      this.#marked = this.session.inTransaction(() => this.session.sendNow(`SAVEPOINT ${this.#savepoint}`));
+      this.#marked = this.session.setSavepoint(this.#savepoint);
       // If this fails, queued statements fail on their own, perhaps without awaiting this promise.
       this.#marked.catch(() => undefined);
     }

@@ -12,7 +12,7 @@ import {
 import { LockConfigError } from '../../lib/api/errors.js';
 
 const dataSource = new DataSource({ type: 'mysql', host: 'nowhere' });
-const KIND = { guard: 30_000, lockWait: Infinity, autocommit: false };
+const KIND = { guard: 30_000, lockWait: 30_000, autocommit: false };
 const readOptions = (options: TypeOrmSessionLockOptions) =>
   readOptionsOf('TypeOrmAdvisoryLockProvider', 'advisory', options);
 const unreachable = () => Promise.reject(new Error("Tests don't connect to this server."));

@@ -159,6 +159,25 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     expect(await balances()).toEqual([2, 0]);
   }, 90_000);
 
+  it('the guard frees the row of a holder that is cut off while its statement waits for a lock', async () => {
+    const provider = await rig.backend.provider({ sessionGuard: '2s' });
+    const [holder, other] = [await process(provider), await process()];
+    await twoTransactions(async (foreign) => {
+      await update(foreign, 1, 1);
+      const lock = await holder.acquire('a');
+      const waiting = errorOf(update(entityManagerOf(lock), 1, 2));
+      await rig.backend.untilWaiting(1);
+      const wire = rig.backend.wireOf(provider);
+      // The server doesn't see either that the holder closes its connections, and new ones get no answer.
+      wire?.drop();
+      wire?.freeze();
+      // The other transaction stays open.
+      await (await other.acquire('a')).release();
+      expect(lock.isHeld()).toBe(false);
+      expect(await waiting).toBeDefined();
+    });
+  }, 90_000);
+
   it('ten callers that nest two locks on two connections each end with both locks or with a capacity error', async () => {
     const locks = await process(undefined, { maxConnections: 2 });
     const nested = Array.from({ length: 10 }, (_, index) =>

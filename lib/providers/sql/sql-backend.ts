@@ -202,7 +202,8 @@ export abstract class SqlBackend<D extends Database> implements LockBackend<SqlR
     const dialect = family.dialectFor(source, commandTimeout, forLocks !== undefined);
     const server = new Server(context, dialect, settings);
     const statements = new Sessions(server, { ...AUTOCOMMIT, most: forStatements });
-    const lockLimits = forLocks && { guard, lockWait: Infinity, most: maxConnections, ...forLocks };
+    // The guard doesn't run during a statement, so limit the application's waits for locks.
+    const lockLimits = forLocks && { guard, lockWait: guard, most: maxConnections, ...forLocks };
     const sessions = lockLimits ? new Sessions(server, lockLimits) : statements;
     const close = async () => {
       // Close in this order within one tick, because the control session must end those still in use.

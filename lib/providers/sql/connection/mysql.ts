@@ -43,9 +43,6 @@ interface MysqlDriver {
 // keep-alive probe every second and gives up after ten.
 const KEEP_ALIVE = { enableKeepAlive: true, keepAliveInitialDelay: 10_000 };
 
-// In seconds; both servers' maximum in strict mode. A wait ends earlier if its caller ends the connection.
-const LONGEST_LOCK_WAIT = 100_000_000;
-
 // Other modes change what our statements mean: '' may become NULL, and the backslash with which mysql2 escapes quotes
 // may become literal.
 const OUR_SQL_MODE = `'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'`;
@@ -214,8 +211,8 @@ function mysqlDialect(source: SqlSource, connectTimeout: number): Dialect {
         // Limits on the application's statements must not apply to lock waits.
         `${isMariaDb ? 'max_statement_time' : 'max_execution_time'} = 0`,
         // Otherwise, MariaDB rejects a DELETE with a list of names. Left unchanged if the application may send
-        // statements.
-        ...(kind.autocommit ? ['sql_safe_updates = 0'] : []),
+        // statements, whose waits for tables must end too.
+        ...(kind.autocommit ? ['sql_safe_updates = 0'] : [`lock_wait_timeout = ${Math.ceil(kind.lockWait / 1000)}`]),
         // In a transaction, these take precedence over wait_timeout and would free the lock too early.
         ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
       ];
@@ -283,7 +280,7 @@ const setSession = (settings: readonly string[]) => `SET ${settings.map((setting
 /** In whole seconds, rounded up because the holder uses the exact time. */
 const limitsOf = ({ guard, lockWait }: TimeLimits): readonly string[] => [
   `wait_timeout = ${Math.ceil(guard / 1000)}`,
-  `innodb_lock_wait_timeout = ${Math.min(Math.ceil(lockWait / 1000), LONGEST_LOCK_WAIT)}`,
+  `innodb_lock_wait_timeout = ${Math.ceil(lockWait / 1000)}`,
 ];
 
 /** Sends one of our own statements. */

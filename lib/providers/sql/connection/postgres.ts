@@ -338,7 +338,10 @@ async function setUp(
       setIfKnown('transaction_timeout', `'0'`),
       set('statement_timeout', `'0'`),
     ];
-    await run(`SELECT ${settings.join(', ')}`, [timeoutSetting(guard), timeoutSetting(lockWait)]);
+    await run(
+      `SELECT ${settings.join(', ')}`,
+      [guard, lockWait].map((limit) => String(Math.ceil(limit))),
+    );
   }
   // By default, a server notices that its client was killed only at the end of a statement. On some operating systems
   // it can't check earlier and rejects the setting.
@@ -425,8 +428,7 @@ function waitQuietly(select: string, value: string, limits: TimeLimits, catchesE
 /** Sets the guard for a transaction or a session (Postgres 14 or later). */
 function setLimits({ guard, lockWait }: TimeLimits, inTransaction: boolean): string {
   const name = inTransaction ? 'idle_in_transaction_session_timeout' : 'idle_session_timeout';
-  const set = (setting: string, value: number) =>
-    `set_config('${setting}', '${timeoutSetting(value)}', ${inTransaction})`;
+  const set = (setting: string, value: number) => `set_config('${setting}', '${Math.ceil(value)}', ${inTransaction})`;
   return `SELECT ${set(name, guard)}, ${set('lock_timeout', lockWait)}`;
 }
 
@@ -444,9 +446,4 @@ function promised(statement: unknown, isBinary: boolean): unknown {
 function literal(name: string): string {
   if (/^[A-Za-z0-9_.:@/=+,#-]+$/.test(name)) return `'${name}'`;
   throw new Error('The row name contains an invalid character.');
-}
-
-// 0 means unlimited.
-function timeoutSetting(milliseconds: number): string {
-  return milliseconds === Infinity ? '0' : String(Math.ceil(milliseconds));
 }

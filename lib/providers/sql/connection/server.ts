@@ -148,11 +148,12 @@ export class Server {
 
   /**
    * Whether the session may still exist. After a server restart, or on another server, its id would belong to another
-   * connection; once its guard has elapsed, the session has ended.
+   * connection. A statement may have been sent up to a third of the guard after the last answer, and may have waited
+   * for a lock as long as the guard, which then runs until the session ends.
    */
   #isThere({ facts, openedAt, answered, kind }: Session, control: Session, uptime: number): boolean {
     const now = this.clock.now();
-    return facts.server === control.facts.server && now - openedAt <= uptime && now - answered <= 2 * kind.guard;
+    return facts.server === control.facts.server && now - openedAt <= uptime && now - answered <= 3 * kind.guard;
   }
 
   async #end({ facts }: Session, control: Session): Promise<void> {

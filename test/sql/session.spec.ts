@@ -1,9 +1,10 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { EventEmitter } from 'node:events';
+import type { Run } from '../../lib/providers/sql/connection/answer.js';
 import type { Dialect, ServerFacts } from '../../lib/providers/sql/connection/dialect.js';
 import { SilentServerError } from '../../lib/providers/sql/connection/failure.js';
 import { Session } from '../../lib/providers/sql/connection/session.js';
-import type { Server } from '../../lib/providers/sql/connection/server.js';
+import { Server } from '../../lib/providers/sql/connection/server.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { LockCapacityError } from '../../lib/api/errors.js';
 import type { AcquireRequest } from '../../lib/api/lock-provider.js';
@@ -122,6 +123,49 @@ describe('a session', () => {
       'two: The lock transaction has ended, so this statement was not executed.',
     ]);
     expect(texts()).toEqual(['begin', 'one']);
+  });
+});
+
+describe('a session that could not be ended on the server', () => {
+  it.each([
+    ['is ended later', 7_200_000, ['KILL 7']],
+    ['is gone if the server has restarted while this machine was suspended', 1_800_000, []],
+  ])('%s', async (_, uptime, kills) => {
+    const clock = new FakeClock();
+    const sent: string[] = [];
+    let isCutOff = false;
+    let ended = () => {};
+    const facts = { server: 'one', kill: 'KILL 7', unsafe: [], readOnly: [], isReadOnly: 'false', maxConnections: 9 };
+    const dialect = {
+      connect: () => Promise.resolve(new EventEmitter()),
+      setUp: () => Promise.resolve(facts),
+      send: (_: unknown, sql: string) => {
+        if (isCutOff) return Promise.reject(new Error('read ECONNRESET'));
+        sent.push(sql);
+        return Promise.resolve();
+      },
+      uptime: async (run: Run) => {
+        await run('uptime');
+        setImmediate(ended);
+        return uptime;
+      },
+      ...{ sever: () => undefined, isAnswer: () => false },
+    } as unknown as Dialect;
+    const server = new Server(contextFor([], { clock }), dialect, {
+      commandTimeout: 1_000,
+      allowUnsafeTopology: false,
+    });
+    const session = await server.open({ guard: 30_000, lockWait: 1_000, autocommit: false });
+    await clock.advance(10_000);
+    isCutOff = true;
+    session.destroy();
+    clock.suspend(3_600_000);
+    await clock.advance(0);
+    isCutOff = false;
+    const end = new Promise<void>((resolve) => (ended = resolve));
+    await clock.advance(1_000);
+    await end;
+    expect(sent).toEqual(['uptime', ...kills]);
   });
 });
 

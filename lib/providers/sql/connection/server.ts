@@ -152,8 +152,9 @@ export class Server {
    * for a lock as long as the guard, which then runs until the session ends.
    */
   #isThere({ facts, openedAt, answered, kind }: Session, control: Session, uptime: number): boolean {
-    const now = this.clock.now();
-    return facts.server === control.facts.server && now - openedAt <= uptime && now - answered <= 3 * kind.guard;
+    const { clock } = this;
+    if (facts.server !== control.facts.server || clock.uptime() - openedAt > uptime) return false;
+    return clock.now() - answered <= 3 * kind.guard;
   }
 
   async #end({ facts }: Session, control: Session): Promise<void> {

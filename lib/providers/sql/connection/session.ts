@@ -56,7 +56,9 @@ interface QueuedStatement {
  */
 export class Session {
   /** When the last answered statement was sent. */
-  answered = -Infinity;
+  answered: number;
+  /** When the session was opened, on `clock.uptime()`: a server may restart while this machine is suspended. */
+  readonly openedAt: number;
   /** Called once, if the connection or its transaction ends before we end it. */
   onLost: ((cause: unknown) => void) | undefined;
   /** Called after each use with whether the session can be reused. */
@@ -91,10 +93,11 @@ export class Session {
     readonly facts: ServerFacts,
     readonly control: Session | undefined,
     readonly kind: SessionKind,
-    /** A time during the session's opening. */
-    readonly openedAt: number,
+    /** When the first statement was sent. */
+    sentAt: number,
   ) {
-    this.answered = openedAt;
+    this.answered = sentAt;
+    this.openedAt = home.clock.uptime();
     this.#atOnce = { timeout: home.commandTimeout };
     for (const event of ['error', 'end'] as const) connection.on(event, this.lose);
   }

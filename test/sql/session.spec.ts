@@ -301,6 +301,33 @@ describe('locks on one session', () => {
     expect(await third).toBe('busy');
   });
 
+  it('are not busy for their own process until a lock that was granted too late is unlocked', async () => {
+    const [late, other] = [scriptedHolding(), scriptedHolding()];
+    const sessions = [late.session];
+    const take = async () => (sessions.shift() ?? other.session) as unknown as Session;
+    const holding = new HoldingSessions({ take }, postgres.advisory, 2);
+    // Another request keeps the session open.
+    await holding.shared({} as AcquireRequest, { onSessionLost: () => undefined });
+    const { run } = late.session;
+    late.session.run = () => Promise.reject(new SilentServerError('late', run()));
+    const attempt = attemptsOn(holding, () => undefined)('1');
+    await expect(attempt.acquire()).rejects.toThrow('late');
+    Object.assign(late.session, { run, isSilent: true, overdueFor: 2_000 });
+    const isRefused = async () => {
+      const again = attempt.acquire();
+      await Promise.all([other.next(false), expect(again).rejects.toThrow('An earlier attempt')]);
+    };
+    await isRefused();
+    // The reply arrives, and the unlock is sent.
+    late.session.isSilent = false;
+    await late.next();
+    await isRefused();
+    await late.next();
+    const again = attempt.acquire();
+    await other.next(false);
+    expect(await again).toBe('busy');
+  });
+
   it('release a lock whose unlock was cancelled, and reuse the session', async () => {
     const { holding, next, session } = scriptedHolding();
     const locked = holding.tryLock('name', 'exclusive');

@@ -241,6 +241,45 @@ describe.each(['mariadb', 'postgres'] as const)('faults of row locks on %s', (ty
     await (await locks.acquire('a')).release();
   });
 
+  it.each([
+    ['row', () => rig.backend.provider({ commandTimeout: '1s' }), () => rig.backend.lockedRows('lock')],
+    ['advisory', () => rig.backend.advisoryProvider({ commandTimeout: '1s' }), () => rig.backend.advisoryLocks('lock')],
+  ])('an attempt is not busy because of its own %s lock, whose reply was lost', async (_, start, lockedKeys) => {
+    // A MariaDB that seems to be younger than the session would count as restarted.
+    const uptime = `SHOW GLOBAL STATUS LIKE 'Uptime'`;
+    const isOld = async () => Number((await rig.source.query<{ Value: string }[]>(uptime))[0]?.Value) > 3;
+    await until(() => isPostgres || isOld(), 'the server is up for seconds');
+    const time = new FakeClock();
+    const provider = await start();
+    const backend = provider.createBackend(contextFor([], { clock: time }));
+    await backend.connect();
+    const warm = request('own', { wait: 0 });
+    expect(await backend.acquire(warm)).not.toBe('busy');
+    expect(await backend.release(warm, { keepFor: 0, failed: false })).toBe('released');
+
+    // The server locks the key, and a NAT then drops all connections.
+    const wire = rig.backend.wireOf(provider);
+    wire?.loseReplies();
+    const own = request('own', { wait: 0 });
+    const late = errorOf(backend.acquire(own));
+    await until(async () => (await lockedKeys()) > 0, 'the server has locked the key');
+    wire?.drop();
+    wire?.passReplies();
+    await time.advance(1_000);
+    expect(await late).toBeInstanceOf(LockUnavailableError);
+    expect(await errorOf(backend.acquire(own))).toBeInstanceOf(LockUnavailableError);
+    expect(backend.unansweredFor?.(own)).toBeGreaterThanOrEqual(1_000);
+
+    // The connection that was to end the session has failed too, so a new one ends it.
+    await time.advance(1_000);
+    const isGranted = async () => typeof (await backend.acquire(own).catch(() => 'busy')) === 'object';
+    await until(isGranted, 'the lost attempt has ended');
+    // The dropped connections don't end before their time.
+    const closed = backend.close();
+    await time.advance(1_000);
+    await closed;
+  });
+
   it('callers without a connection get no capacity error while the server is silent', async () => {
     const provider = await rig.backend.provider({ maxConnections: 2, commandTimeout: '1s' });
     const locks = await process(provider);

@@ -61,7 +61,7 @@ export class AdvisoryRequest implements SqlRequest, SessionUser {
       if (grant) return grant;
       // This process may already have the lock through an earlier, unanswered attempt. Don't wait for it or report it
       // as busy: the holder is unknown.
-      if (holding.unansweredFor(this.#name) > 0) {
+      if (holding.blocks(this.#name)) {
         throw new Error('An earlier attempt by this process got no response and may hold the lock.');
       }
       if (request.wait <= 0 || this.#hasEnded() || request.signal.aborted) return 'busy';

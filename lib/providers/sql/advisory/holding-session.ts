@@ -33,6 +33,8 @@ export class HoldingSession {
    * a session is not reused.
    */
   readonly #leftOver = new Set<string>();
+  /** The names of failed statements, while it is unknown whether they have locked them, or until they are unlocked. */
+  readonly #undone = new Set<readonly string[]>();
   readonly #names = new Map<string, Name>();
   /** How many times each user has entered. A user may enter again while a lock granted too late is being freed. */
   readonly #users = new Map<SessionUser, number>();
@@ -62,10 +64,16 @@ export class HoldingSession {
     return !this.mayHaveLock && !this.session.isLost() && !this.session.isSilent;
   }
 
-  /** How long the server has been silent, in ms, if the session may hold this lock though no request does. */
-  unansweredFor(name: string): number {
-    const mayHave = this.#leftOver.has(name) || this.#names.get(name)?.changes !== undefined;
-    return mayHave && this.session.isSilent ? this.session.overdueFor : 0;
+  /** Whether a failed attempt of this process may be what keeps the lock from others. */
+  blocks(name: string): boolean {
+    const { isSilent, isEnding } = this.session;
+    if ([...this.#undone].some((names) => names.includes(name))) return true;
+    return (isSilent || isEnding) && (this.#leftOver.has(name) || this.#names.get(name)?.changes !== undefined);
+  }
+
+  /** Whether nothing uses the session anymore, and the server has ended it if it may have had locks. */
+  get isGone(): boolean {
+    return this.#users.size === 0 && !this.session.isEnding;
   }
 
   enter(user: SessionUser): void {
@@ -78,9 +86,9 @@ export class HoldingSession {
     if (times > 1) this.#users.set(user, times - 1);
     else if (this.#users.delete(user) && this.#users.size === 0) {
       this.#forgetAll();
-      this.onEmpty();
       if (this.mayHaveLock) this.session.destroy();
       else this.session.giveBack();
+      this.onEmpty();
     }
   }
 
@@ -213,6 +221,7 @@ export class HoldingSession {
     entries: readonly (Name | undefined)[],
     undo: OfMany,
   ): Promise<void> {
+    this.#undone.add(names);
     let locked: readonly string[];
     try {
       if (!(failure instanceof SilentServerError)) throw failure;
@@ -234,6 +243,7 @@ export class HoldingSession {
     } catch {
       for (const name of locked) this.#leftOver.add(name);
     }
+    this.#undone.delete(names);
   }
 }
 

@@ -20,7 +20,7 @@ const NESTED = 8;
  * connections than a single lock. Each waiter uses its own session, which then holds the lock.
  */
 export class HoldingSessions {
-  /** Sessions with at least one user. */
+  /** Sessions with at least one user, and sessions that may still exist on the server. */
   readonly #used = new Set<HoldingSession>();
   #shared: HoldingSession | undefined;
   #opening: Promise<unknown> | undefined;
@@ -34,12 +34,19 @@ export class HoldingSessions {
     private readonly places?: Slots,
   ) {}
 
-  /**
-   * Like {@link HoldingSession.unansweredFor}, but for all sessions: an earlier attempt by this process may be blocking
-   * the lock.
-   */
+  /** How long the server has been silent, in ms, about failed attempts of this process that may have the lock. */
   unansweredFor(name: string): number {
-    return Math.max(0, ...Array.from(this.#used, (session) => session.unansweredFor(name)));
+    return Math.max(0, ...this.#blocking(name).map(({ session }) => session.overdueFor));
+  }
+
+  /** Like {@link HoldingSession.blocks}, but for all sessions. */
+  blocks(name: string): boolean {
+    return this.#blocking(name).length > 0;
+  }
+
+  #blocking(name: string): readonly HoldingSession[] {
+    this.#forgetGone();
+    return [...this.#used].filter((session) => session.blocks(name));
   }
 
   /**
@@ -96,9 +103,14 @@ export class HoldingSessions {
     }
   }
 
+  #forgetGone(): void {
+    for (const session of this.#used) if (session.isGone) this.#used.delete(session);
+  }
+
   #hold(session: Session, user: SessionUser, onEnd: () => void, places?: Slots): HoldingSession {
+    this.#forgetGone();
     const onEmpty = () => {
-      this.#used.delete(holding);
+      this.#forgetGone();
       onEnd();
     };
     const holding: HoldingSession = new HoldingSession(session, this.statements, onEmpty, places);

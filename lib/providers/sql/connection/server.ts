@@ -111,6 +111,7 @@ export class Server {
   }
 
   endOnServer(session: Session, control: Session): void {
+    session.isEnding = true;
     this.#end(session, control).catch(() => {
       // If a NAT has dropped our connections, both sessions are dead, but the server still considers them alive.
       control.destroy();
@@ -138,6 +139,7 @@ export class Server {
         const uptime = await this.dialect.uptime(control.run);
         for (const session of [...this.#orphans]) {
           if (this.#isThere(session, control, uptime)) await this.#end(session, control);
+          session.isEnding = false;
           this.#orphans.splice(this.#orphans.indexOf(session), 1);
         }
       } catch {
@@ -157,13 +159,15 @@ export class Server {
     return clock.now() - answered <= 3 * kind.guard;
   }
 
-  async #end({ facts }: Session, control: Session): Promise<void> {
+  async #end(session: Session, control: Session): Promise<void> {
+    const { kill } = session.facts;
     try {
-      if (facts.kill !== undefined) await control.run(facts.kill);
+      if (kill !== undefined) await control.run(kill);
     } catch (error) {
       // The server answered, so the session no longer exists.
       if (!this.dialect.isAnswer(error)) throw error;
     }
+    session.isEnding = false;
   }
 
   /**

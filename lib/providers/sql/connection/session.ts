@@ -80,6 +80,8 @@ export class Session {
   readonly #atOnce: StatementLimits;
   /** Whether a statement timed out and none has been answered since. */
   isSilent = false;
+  /** Whether we have destroyed the session, but the server may still keep it and its locks. */
+  isEnding = false;
   /** When the answer to the current statement is due. */
   #dueAt: number | undefined;
   #heartbeat: Promise<void> | undefined;
@@ -107,9 +109,10 @@ export class Session {
     return this.#state === 'lost';
   }
 
-  /** How long an answer has been overdue, in ms. */
+  /** How long an answer, or the end of the session on the server, has been overdue, in ms. */
   get overdueFor(): number {
-    return this.#dueAt === undefined ? 0 : Math.max(0, this.home.clock.now() - this.#dueAt);
+    const dueAt = this.isEnding ? this.answered : this.#dueAt;
+    return dueAt === undefined ? 0 : Math.max(0, this.home.clock.now() - dueAt);
   }
 
   /** Runs a statement that doesn't wait for locks. @throws SilentServerError if the server doesn't respond in time */

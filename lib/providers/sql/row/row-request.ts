@@ -32,6 +32,8 @@ export class RowRequest implements SqlRequest {
   #state: RequestState<HeldRow> = 'asking';
   /** The session on which the request tries to lock, waits for, or holds the row. */
   #session: Session | undefined;
+  /** The sessions of failed attempts, which may still have locked the row. */
+  #failed: readonly Session[] = [];
   /** Whether the row was busy. */
   #isWaiting = false;
 
@@ -46,7 +48,7 @@ export class RowRequest implements SqlRequest {
   }
 
   get unansweredFor(): number {
-    return this.#session?.overdueFor ?? 0;
+    return Math.max(this.#session?.overdueFor ?? 0, ...this.#stillEnding.map(({ overdueFor }) => overdueFor));
   }
 
   async acquire(): Promise<Grant | 'busy'> {
@@ -54,7 +56,7 @@ export class RowRequest implements SqlRequest {
     if (held) return { ...held.grant, validUntil: held.session.validUntil };
     try {
       const session = await this.#lockRow();
-      if (!session) return 'busy';
+      if (!session) return this.#endAsBusy();
       if (this.#isWaiting) await session.endWait();
       const token = this.#counter === undefined ? null : await this.database.table.nextToken(this.#counter);
       // Otherwise, a holder frozen until its guard freed the row could get a higher token than its successor.
@@ -62,6 +64,7 @@ export class RowRequest implements SqlRequest {
       return this.#hold(session, token);
     } catch (error) {
       this.#session?.destroy();
+      if (this.#session) this.#failed = [...this.#stillEnding, this.#session];
       // If the caller has left, perhaps before the wait on the server began, the end of its connection is not a
       // failure.
       if ((this.#hasEnded() || this.request.signal.aborted) && this.#isWaiting) return 'busy';
@@ -175,6 +178,18 @@ export class RowRequest implements SqlRequest {
       session.destroy();
       return false;
     });
+  }
+
+  /** @throws Error if an earlier attempt may have locked the row: then the holder is unknown */
+  #endAsBusy(): 'busy' {
+    if (this.#stillEnding.length > 0 && !this.#hasEnded() && !this.request.signal.aborted) {
+      throw new Error('An earlier attempt got no response and may still have locked the row.');
+    }
+    return 'busy';
+  }
+
+  get #stillEnding(): readonly Session[] {
+    return this.#failed.filter(({ isEnding }) => isEnding);
   }
 
   #hold(session: Session, fencingToken: bigint | null): Grant | 'busy' {

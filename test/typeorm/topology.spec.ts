@@ -19,7 +19,7 @@ import {
   startPgBouncer,
   startPostgres,
 } from '../servers/sql-server.mjs';
-import { startTcpProxy } from '../servers/tcp-proxy.js';
+import { startTcpProxy, type TcpProxy } from '../servers/tcp-proxy.js';
 import { itUnless } from '../unless.js';
 import {
   SqlAdvisoryLockProvider,
@@ -162,6 +162,50 @@ describe('a topology where two callers could hold a lock at the same time', () =
       await wire.close();
     }
   }, 120_000);
+});
+
+describe('a MySQL or MariaDB behind a proxy with its own connection ids', () => {
+  const processes = new LockProcesses();
+  const backend = SqlBackend.forTests('mariadb');
+  let wire: TcpProxy;
+
+  beforeAll(async () => {
+    // Changes the id in the server's first packet, which follows its version.
+    const withOtherId = (text: string) =>
+      text.replace(
+        /^([^]{3}\0\n[^\0]*\0)([^])/,
+        (_, before: string, id: string) => before + String.fromCharCode(id.charCodeAt(0) ^ 128),
+      );
+    wire = await startTcpProxy(backend.server.port, { rewrite: withOtherId });
+  });
+  afterAll(() => wire.close());
+
+  type Kind = typeof SqlRowLockProvider | typeof SqlAdvisoryLockProvider | typeof SqlVersionLockProvider;
+  const start = (Provider: Kind, options: object = {}) => {
+    const url = new URL(backend.server.url);
+    url.port = String(wire.port);
+    return processes.start(new Provider({ url: url.href, synchronize: true, ...options }));
+  };
+
+  it.each([SqlRowLockProvider, SqlAdvisoryLockProvider])('is refused by %p', async (Provider) => {
+    await expect(start(Provider)).rejects.toBeInstanceOf(LockConfigError);
+    await expect(start(Provider)).rejects.toThrow(/behind a proxy.*or use the version lock/);
+  });
+
+  it("ends no connection by an id that may be another client's", async () => {
+    await (await (await start(SqlVersionLockProvider)).acquire('a')).release();
+    const locks = await start(SqlRowLockProvider, { allowUnsafeTopology: true });
+    const kills = async () => {
+      const [row] = await backend.admin.query<{ Value: string }[]>(`SHOW GLOBAL STATUS LIKE 'Com_kill'`);
+      return Number(row!.Value);
+    };
+    const before = await kills();
+    const lock = await locks.acquire('a');
+    await sqlClientOf<{ promise(): { query(sql: string): Promise<unknown> } }>(lock).promise().query('COMMIT');
+    expect(await lock.release()).toBe('lost');
+    await (await locks.acquire('a')).release();
+    expect(await kills()).toBe(before);
+  });
 });
 
 describe('PgBouncer in transaction mode', () => {

@@ -163,7 +163,7 @@ export const mysql: Family = {
 };
 
 /** MySQL 8.0.1 and MariaDB 10.6 or later, with the mysql2 driver. */
-function mysqlDialect(source: SqlSource, connectTimeout: number): Dialect {
+function mysqlDialect(source: SqlSource, connectTimeout: number, inSessions: boolean): Dialect {
   // Set by the first connection.
   let isMariaDb = false;
   return {
@@ -217,12 +217,16 @@ function mysqlDialect(source: SqlSource, connectTimeout: number): Dialect {
         ...(isMariaDb ? IDLE_TRANSACTION.map((limit) => `${limit} = 0`) : []),
       ];
       await run(setSession(settings));
+      const { id, isReadOnly } = await idAndReadOnly(variables, run);
+      // A proxy reports its own id for the connection. On the server, that id may belong to another client.
+      const isProxied = id !== undefined && Number(id) !== threadId;
+      const { unsafe, readOnly } = diagnose(variables);
       return {
         // server_uid (MariaDB) is derived from the network card and the port.
         server: IDENTITY.map((name) => variables.get(name)).join(' '),
-        kill: `KILL CONNECTION ${threadId}`,
-        ...diagnose(variables),
-        isReadOnly: await isReadOnlyBy(variables, run),
+        kill: isProxied ? undefined : `KILL CONNECTION ${threadId}`,
+        unsafe: isProxied && inSessions ? [...unsafe, BEHIND_PROXY] : unsafe,
+        ...{ readOnly, isReadOnly },
         // There is no limit for user locks: each takes 1 to 2 KB of server memory, and even 60,000 of them don't slow
         // down other statements (measured on both servers).
         maxConnections: Number(variables.get('max_connections')),
@@ -358,18 +362,22 @@ async function globalVariables(run: (sql: string) => Promise<unknown>): Promise<
   );
 }
 
+const BEHIND_PROXY =
+  'The server is behind a proxy such as ProxySQL or MaxScale, which may share its connections with other clients. Connect directly to the server, or use the version lock. If each client keeps its own connection, set allowUnsafeTopology.';
+
 /**
+ * The connection's id on the server, and the condition {@link ServerFacts.isReadOnly}.
+ *
  * Builds the condition from the variables that this server has. They are compared as numbers, because converting each
  * to text takes 3 µs (measured on MariaDB 10.11). Since MariaDB 12, one of the values is a word.
  */
-async function isReadOnlyBy(variables: ReadonlyMap<unknown, unknown>, run: Run): Promise<string> {
+async function idAndReadOnly(variables: ReadonlyMap<unknown, unknown>, run: Run) {
   const known = READ_ONLY.filter((name) => variables.has(name));
-  const values = firstRow(
-    await run(`SELECT ${known.map((name) => `@@global.${name} AS ${name}`).join(', ') || 'NULL'}`),
-  );
+  const columns = ['CONNECTION_ID() AS id', ...known.map((name) => `@@global.${name} AS ${name}`)];
+  const values = firstRow(await run(`SELECT ${columns.join(', ')}`));
   const isTrueOf = (name: string) =>
     Number.isNaN(Number(values?.[name])) ? `CAST(@@global.${name} AS CHAR) NOT IN ('0', 'OFF')` : `@@global.${name}`;
-  return known.map(isTrueOf).join(' OR ') || 'false';
+  return { id: values?.['id'], isReadOnly: known.map(isTrueOf).join(' OR ') || 'false' };
 }
 
 function diagnose(variables: ReadonlyMap<unknown, unknown>): Pick<ServerFacts, 'unsafe' | 'readOnly'> {

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { DataSource, EntityManager } from 'typeorm';
+import pg from 'pg';
+import { DataSource, type EntityManager } from 'typeorm';
 import { entityManagerOf, TypeOrmRowLockProvider } from '../../lib/providers/typeorm/index.js';
 import { AccountsRig, errorOf } from './accounts.js';
 import type { SqlType } from './sql-backend.js';
@@ -179,6 +180,24 @@ describe.each(['mariadb', 'postgres'] as const)('the transaction of a row lock o
     await locks.withLock('a', (lock) => Promise.all([1, 2].map((step) => write(entityManagerOf(lock), step))));
     expect(await steps()).toEqual([1, 2]);
   });
+
+  if (isPostgres)
+    it('a COMMIT of the task is a loss, not a rollback, with a pg that reports no transaction status', async () => {
+      class OldClient extends pg.Client {
+        override getTransactionStatus = () => null as never;
+      }
+      const { options } = rig.backend.source();
+      const app = new DataSource({ ...options, driver: { ...pg, Client: OldClient } });
+      const locks = await startOn(app);
+      const task = locks.withLock('a', async (lock) => {
+        const manager = entityManagerOf(lock);
+        await write(manager, 1);
+        await manager.query('COMMIT');
+        await write(manager, 2);
+      });
+      await expect(task).rejects.toMatchObject({ code: 'LOCK_LOST', reason: 'revoked' });
+      expect(await steps()).toEqual([1, 2]);
+    });
 
   if (isPostgres) {
     describe('a slow COMMIT', () => {

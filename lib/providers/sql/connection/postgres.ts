@@ -199,7 +199,8 @@ export const postgres: Family = {
     busy: ['55P03', '57014'],
     // Deadlock, serialization_failure.
     'rolled-back': ['40P01', '40001'],
-    'no-savepoint': ['3B001'],
+    // The savepoint is unknown, or no transaction is open.
+    'no-savepoint': ['3B001', '25P01'],
     'no-table': ['42P01'],
     // Missing column, missing primary key.
     'other-table': ['42703', '42P10'],

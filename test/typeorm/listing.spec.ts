@@ -50,6 +50,17 @@ describe.each(databases)('listing leases on %s', (type) => {
     );
   }
 
+  it('skips a lease or a name whose label was not written by this package', async () => {
+    const locks = await application('labels');
+    await locks.acquire('first');
+    await locks.acquire('second key');
+    await locks.acquire('third key');
+    await admin.query(`UPDATE ${TABLE} SET label = 'second' WHERE name LIKE 'labels#lease:second%'`);
+    expect(await keysOf(locks)).toEqual(['first', 'third key']);
+    await admin.query(`UPDATE ${TABLE} SET label = '{' WHERE name LIKE 'labels#instance:%'`);
+    expect(await locks.admin.inspect('first')).toMatchObject({ key: 'first', state: 'held' });
+  });
+
   it('finds the namespaces with held leases, however many rows precede them', async () => {
     const [free, some, many] = [await application('a-free'), await application('b-some'), await application('c-many')];
     await (await free.acquire('free')).release();

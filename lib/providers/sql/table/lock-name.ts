@@ -34,12 +34,12 @@ export function entryLabelOf(key: string): string | null {
   return isReadable(key) ? null : labelOf(key);
 }
 
-/** A lease's key, or a record's name. */
+/** A lease's key, or a record's name; undefined if the label is not one that {@link labelOf} returns. */
 export function keyOfEntry(
   namespace: string,
   kind: EntryKind,
   { name, label }: { readonly name: string | Buffer; readonly label: string | Buffer | null },
-): string {
+): string | undefined {
   return label === null ? name.toString().slice(`${namespace}#${kind}:`.length) : textOfLabel(label.toString());
 }
 
@@ -85,8 +85,14 @@ export function labelOf(text: string): string {
   );
 }
 
-export function textOfLabel(label: string): string {
-  return JSON.parse(label) as string;
+/** Undoes {@link labelOf}. Undefined for other text, because any client may write to the table. */
+export function textOfLabel(label: string): string | undefined {
+  try {
+    const text: unknown = JSON.parse(label);
+    return typeof text === 'string' ? text : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** The row of a key's fencing counter. A namespace has 16 counters, not one per key. Never change this number. */

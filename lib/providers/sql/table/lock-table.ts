@@ -264,7 +264,10 @@ export async function* entriesOf(
   const [first, end] = entryNamesOf(namespace, kind, prefix);
   for (let from = first; ;) {
     const page = (await read(from)).filter(({ name }) => name.toString() < end);
-    yield page.map((row) => ({ row, key: keyOfEntry(namespace, kind, row) }));
+    yield page.flatMap((row) => {
+      const key = keyOfEntry(namespace, kind, row);
+      return key === undefined ? [] : [{ row, key }];
+    });
     const last = page.at(-1);
     if (!last) return;
     // The exclamation mark sorts before every character in a name.

@@ -89,12 +89,7 @@ async function read({ family, name, run }: LockTable, row: string): Promise<Stor
 }
 
 function decode(row: string, text: string): string {
-  try {
-    return textOfLabel(text);
-  } catch (cause) {
-    throw new LockConfigError(
-      `Row "${row}" in the lock table is not a record written by this package. Delete the row.`,
-      { cause },
-    );
-  }
+  const value = textOfLabel(text);
+  if (value !== undefined) return value;
+  throw new LockConfigError(`Row "${row}" in the lock table is not a record written by this package. Delete the row.`);
 }

@@ -345,6 +345,28 @@ describe('locks on one session', () => {
     expect(holding.mayHaveLock).toBe(false);
   });
 
+  it('admit a writer after the last reader, even if a canceled statement has locked the name one more time', async () => {
+    const { holding, session } = scriptedHolding();
+    let locks = 0;
+    const run = (sql: string) => {
+      if (!sql.includes('unlock')) return Promise.resolve([{ done: (locks += 1) > 0 }]);
+      return Promise.resolve([{ done: locks > 0 && (locks -= 1) >= 0 }]);
+    };
+    const canceled = (sql: string) => {
+      void run(sql);
+      return Promise.reject(Object.assign(new Error('canceling statement'), { code: '57014' }));
+    };
+    Object.assign(session, { run });
+    expect(await holding.tryLock('name', 'shared')).toBe(true);
+    Object.assign(session, { run: canceled });
+    const second = holding.tryLock('name', 'shared');
+    await expect(second).rejects.toThrow('canceling statement');
+    Object.assign(session, { run });
+    expect(locks).toBe(2);
+    expect(await holding.unlock('name', 'shared')).toBe(true);
+    expect(locks).toBe(0);
+  });
+
   it('request many locks in one statement while another is in flight, and give each caller its own result', async () => {
     const asked: unknown[] = [];
     const answers: ((rows: object[]) => void)[] = [];

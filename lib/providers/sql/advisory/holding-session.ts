@@ -158,13 +158,19 @@ export class HoldingSession {
 
   async #unlockLast(name: string, unlocks: Batches<string, boolean>): Promise<boolean> {
     try {
-      return await unlocks.add(name);
-    } catch (error) {
-      // An operator canceled the statement, before or after the server freed the lock. No other request of this session
-      // holds it.
-      if (faultOf(error) !== 'busy') throw error;
-      await unlocks.add(name);
-      return true;
+      let wasLocked: boolean;
+      try {
+        wasLocked = await unlocks.add(name);
+      } catch (error) {
+        // An operator canceled the statement, before or after the server freed the lock. No other request of this
+        // session holds it.
+        if (faultOf(error) !== 'busy') throw error;
+        await unlocks.add(name);
+        wasLocked = true;
+      }
+      // A canceled statement may have left the server's count of readers too high, which would keep writers out.
+      if (this.#leftOver.has(name)) for (let isLeft = true; isLeft; isLeft = await unlocks.add(name));
+      return wasLocked;
     } finally {
       this.#forget(name);
     }

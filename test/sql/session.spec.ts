@@ -1,9 +1,10 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { EventEmitter } from 'node:events';
+import { EventEmitter, getEventListeners } from 'node:events';
 import type { Run } from '../../lib/providers/sql/connection/answer.js';
 import type { Dialect, ServerFacts } from '../../lib/providers/sql/connection/dialect.js';
 import { SilentServerError } from '../../lib/providers/sql/connection/failure.js';
 import { Session } from '../../lib/providers/sql/connection/session.js';
+import { Slots } from '../../lib/providers/sql/connection/sessions.js';
 import { Server } from '../../lib/providers/sql/connection/server.js';
 import { FakeClock } from '../../lib/testing/fake-clock.js';
 import { LockCapacityError } from '../../lib/api/errors.js';
@@ -166,6 +167,23 @@ describe('a session that could not be ended on the server', () => {
     await clock.advance(1_000);
     await end;
     expect(sent).toEqual(['uptime', ...kills]);
+  });
+});
+
+describe('slots for sessions', () => {
+  it("leave nothing on a waiter's signal, which may outlive thousands of waits", async () => {
+    const slots = new Slots(new FakeClock(), 1, 0, () => new Error('all in use'));
+    await slots.take({ wait: 0 });
+    const { signal } = new AbortController();
+    for (let round = 0; round < 3; round += 1) {
+      const waiting = slots.take({ wait: 1_000, signal });
+      slots.free();
+      await waiting;
+    }
+    // Node 20 keeps all signals made by AbortSignal.any in this set.
+    const name = Object.getOwnPropertySymbols(signal).find(({ description }) => description === 'kDependantSignals');
+    expect(name && (Reflect.get(signal, name) as Set<unknown> | undefined)?.size).toBeUndefined();
+    expect(getEventListeners(signal, 'abort')).toEqual([]);
   });
 });
 

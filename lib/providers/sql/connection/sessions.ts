@@ -1,5 +1,6 @@
 import type { Clock } from '../../../api/clock.js';
 import { LockCapacityError, LockError } from '../../../api/errors.js';
+import { withAbort } from '../../../core/toolkit/abort-listeners.js';
 import { pause } from '../../../core/toolkit/timing.js';
 import type { Run } from './answer.js';
 import type { SessionKind } from './dialect.js';
@@ -141,7 +142,7 @@ export class Sessions {
  * wait for other keys.
  */
 export class Slots {
-  readonly #waiting = new Set<{ readonly limit: number; readonly served: AbortController }>();
+  readonly #waiting = new Set<{ readonly limit: number; isServed: boolean; readonly end: AbortController }>();
   #used = 0;
 
   constructor(
@@ -159,18 +160,20 @@ export class Slots {
       return;
     }
     if (request.wait <= 0) throw this.exhausted(request.key);
-    const served = new AbortController();
-    const waiter = { limit: this.#limitOf(request), served };
+    const waiter = { limit: this.#limitOf(request), isServed: false, end: new AbortController() };
     this.#waiting.add(waiter);
     const error = this.exhausted(request.key);
     if (LockError.is(error)) request.waits?.(error);
     // The signal is created when first read. It aborts once no callers are waiting, which may be later than `wait` says
     // if others have joined.
     const { signal } = request;
-    const end = signal ? AbortSignal.any([signal, served.signal]) : served.signal;
-    await pause(this.clock, signal ? Infinity : request.wait, end);
+    const wait = () => pause(this.clock, signal ? Infinity : request.wait, waiter.end.signal);
+    const leave = () => {
+      waiter.end.abort();
+    };
+    await (signal ? withAbort(signal, leave, wait) : wait());
     this.#waiting.delete(waiter);
-    if (!served.signal.aborted) throw this.exhausted(request.key);
+    if (!waiter.isServed) throw this.exhausted(request.key);
   }
 
   /** Whether a request may keep its slot while it waits for a lock. */
@@ -184,7 +187,8 @@ export class Slots {
       if (this.#used >= waiter.limit) continue;
       this.#used += 1;
       this.#waiting.delete(waiter);
-      waiter.served.abort();
+      waiter.isServed = true;
+      waiter.end.abort();
       return;
     }
   }

@@ -28,7 +28,7 @@ export class Subscription extends OpenConnection {
   readonly #refused = new Set<string>();
   #hasWarned = false;
   #channels: readonly string[] = [];
-  #isSharded: boolean;
+  #isSharded = false;
 
   constructor(
     connection: RedisConnection,
@@ -36,7 +36,6 @@ export class Subscription extends OpenConnection {
     private readonly listener: SubscriptionListener,
   ) {
     super(connection, settings);
-    this.#isSharded = settings.topology === 'cluster';
     connection.on('moved', (channel?: string) => {
       this.#forget(channel === undefined ? this.#channels : [channel]);
     });
@@ -58,6 +57,8 @@ export class Subscription extends OpenConnection {
   }
 
   protected onReady(): void {
+    // The server may have been upgraded.
+    this.#isSharded = this.settings.topology === 'cluster';
     // Sent first, because a subscribed connection accepts no other commands.
     if (this.mustBeMaster) void this.#leaveIfReplica();
     void this.#subscribe(this.#channels);

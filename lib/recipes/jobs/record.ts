@@ -80,7 +80,7 @@ export class JobRecordClient {
    */
   async restore(stored: Seen, timeout: number, ended?: JobRecord): Promise<Seen> {
     if (ended) this.#learn(ended);
-    for (let seen = stored; ; ) {
+    for (let seen = stored; ;) {
       const { known } = this;
       if (!known || (seen.record && compareRecords(seen.record, known) >= 0)) return seen;
       seen = await this.replace(seen, known, timeout);

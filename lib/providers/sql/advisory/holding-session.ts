@@ -66,9 +66,9 @@ export class HoldingSession {
 
   /** Whether a failed attempt of this process may be what keeps the lock from others. */
   blocks(name: string): boolean {
-    const { isSilent, isEnding } = this.session;
     if ([...this.#undone].some((names) => names.includes(name))) return true;
-    return (isSilent || isEnding) && (this.#leftOver.has(name) || this.#names.get(name)?.changes !== undefined);
+    const mayHave = this.#leftOver.has(name) || this.#names.get(name)?.changes !== undefined;
+    return mayHave && this.session.isSilent;
   }
 
   /** Whether nothing uses the session anymore, and the server has ended it if it may have had locks. */
@@ -168,11 +168,19 @@ export class HoldingSession {
         await unlocks.add(name);
         wasLocked = true;
       }
-      // A canceled statement may have left the server's count of readers too high, which would keep writers out.
-      if (this.#leftOver.has(name)) for (let isLeft = true; isLeft; isLeft = await unlocks.add(name));
+      if (this.#leftOver.has(name)) await this.#unlockLeftOver(name, unlocks);
       return wasLocked;
     } finally {
       this.#forget(name);
+    }
+  }
+
+  /** A canceled statement may have left the server's count of readers too high, which would keep writers out. */
+  async #unlockLeftOver(name: string, unlocks: Batches<string, boolean>): Promise<void> {
+    try {
+      while (await unlocks.add(name));
+    } catch {
+      // The lock ends with the session, which isn't reused.
     }
   }
 

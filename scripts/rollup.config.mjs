@@ -21,8 +21,8 @@ const types = {
 };
 
 // Stack traces lead to dist/esm, which keeps its comments. The copy for tools would only repeat them, and an
-// application runs neither the commands nor the conformance kit.
-const UNCOMMENTED = ['cli', 'provider-kit'];
+// application doesn't run the commands, the conformance kit, or the stubs for tests.
+const UNCOMMENTED = ['cli', 'provider-kit', 'testing'];
 const withoutComments = {
   name: 'without-comments',
   renderChunk(code, { name }, { format }) {

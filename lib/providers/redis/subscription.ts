@@ -66,8 +66,12 @@ export class Subscription extends OpenConnection {
 
   /** The command connection may have reached the master, whose handoffs would never find this process. */
   async #leaveIfReplica(): Promise<void> {
-    const info = await this.connection.call('info', 'replication').catch(() => '');
-    if (this.isReady && isFromReplica(info)) this.leaveReplica();
+    try {
+      const info = await this.connection.call('info', 'replication');
+      if (this.isReady && isFromReplica(info)) this.leaveReplica();
+    } catch {
+      // Without the permission, the subscription relies on the command connection's check.
+    }
   }
 
   /** Replaces the list of channels. A Cluster server ends subscriptions to moved channels on its own. */

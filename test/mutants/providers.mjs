@@ -85,7 +85,7 @@ export const PROVIDERS = [
     from: '<= Math.min(smallestLimit(holds), terms.limit)',
     to: '<= terms.limit',
     breaks: "a limited lock is granted although another holder's smaller limit is reached",
-    killedBy: 'test/contract/sql-mysql.spec.ts',
+    killedBy: 'test/contract/sql-version.spec.ts',
     test: 'limits: the smallest limit of the holders and the caller applies',
   },
   // ZooKeeper.

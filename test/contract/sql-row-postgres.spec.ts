@@ -1,0 +1,14 @@
+import { describeLockProvider } from '../../lib/provider-kit/index.js';
+import { rowLockHarness, SqlBackend } from '../typeorm/sql-backend.js';
+
+let backend: SqlBackend;
+
+beforeAll(async () => {
+  backend = await SqlBackend.forContract('postgres');
+}, 60_000);
+afterAll(() => backend.stop());
+
+describeLockProvider(
+  'row locks on Postgres',
+  rowLockHarness('postgres', () => backend),
+);

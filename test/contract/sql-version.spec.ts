@@ -1,0 +1,15 @@
+import { describeLockProvider } from '../../lib/provider-kit/index.js';
+import { SqlBackend } from '../typeorm/sql-backend.js';
+import { versionLockHarness } from '../typeorm/version-backend.js';
+
+let backend: SqlBackend;
+
+beforeAll(async () => {
+  backend = await SqlBackend.forContract('mariadb');
+}, 60_000);
+afterAll(() => backend.stop());
+
+describeLockProvider(
+  'version locks on MariaDB',
+  versionLockHarness(() => backend),
+);

@@ -183,9 +183,7 @@ export function readFreeIn(text: string): { readonly holder: string; readonly fr
   return freeIn && holder ? { freeIn: Number(freeIn), holder } : undefined;
 }
 
-/**
- * The value of a lock with one holder: `p` or `w`, token, holder; or `c`, token, time, process, holder.
- */
+/** The value of a lock with one holder: `p` or `w`, token, holder; or `c`, token, time, process, holder. */
 const EXCLUSIVE = /^(?:[pw]\d{16}|c\d{29}[0-9a-f]{12})([0-9a-f]{32})$/;
 /**
  * The value of a lock with readers. Each reader's record contains `h` and the holder, or `c`, the process, and the

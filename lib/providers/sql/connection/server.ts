@@ -139,7 +139,7 @@ export class Server {
         const uptime = await this.dialect.uptime(control.run);
         for (const session of [...this.#orphans]) {
           if (this.#isThere(session, control, uptime)) await this.#end(session, control);
-          session.isEnding = false;
+          else session.isEnding = false;
           this.#orphans.splice(this.#orphans.indexOf(session), 1);
         }
       } catch {

@@ -63,9 +63,11 @@ export class RowRequest implements SqlRequest {
       if (token !== null) await session.confirm();
       return this.#hold(session, token);
     } catch (error) {
-      this.#session?.destroy();
-      this.#failed = [...this.#stillEnding, ...(this.#session ? [this.#session] : [])];
-      this.#session = undefined;
+      if (this.#session) {
+        this.#session.destroy();
+        this.#failed = [...this.#stillEnding, this.#session];
+        this.#session = undefined;
+      }
       // If the caller has left, perhaps before the wait on the server began, the end of its connection is not a
       // failure.
       if ((this.#hasEnded() || this.request.signal.aborted) && this.#isWaiting) return 'busy';
